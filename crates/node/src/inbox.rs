@@ -169,14 +169,15 @@ impl<E> InboxQueue<E> {
         RestLimit::Stalled { now_us }
     }
 
-    /// Takes at most so many events. `begin` is called with each event of the rest and its cost, to count it as under
-    /// way until it is answered.
+    /// Takes at most so many events and adds them to `taken`. `begin` is called with each event of the rest and its
+    /// cost, to count it as under way until it is answered.
     pub fn take(
         &mut self,
         most: usize,
         limit: RestLimit,
         mut begin: impl FnMut(&mut Served<E>, &Window),
-    ) -> Vec<E> {
+        taken: &mut Vec<E>,
+    ) {
         // No kind takes the whole turn from another.
         let share = most / 4;
         let rest = if limit == RestLimit::Nothing { 0 } else { self.rest.len() };
@@ -185,7 +186,7 @@ impl<E> InboxQueue<E> {
         let members = self.members.len().min(most - rest_share - keeps_share);
         let keeps = self.keeps.len().min(most - members - rest_share);
         let rest = rest.min(most - members - keeps);
-        let mut taken = Vec::with_capacity(members + keeps + rest);
+        taken.reserve(members + keeps + rest);
         taken.extend(self.members.drain(..members));
         taken.extend(std::iter::from_fn(|| self.keeps.pop()).take(keeps).map(|it| it.value));
         let mut cost_left = STALLED_COST;
@@ -213,7 +214,6 @@ impl<E> InboxQueue<E> {
                 self.closed = Some((now_us, self.window.ended()));
             }
         }
-        taken
     }
 
     /// Takes everything, whatever is under way.
@@ -261,7 +261,9 @@ mod tests {
             let begin = |served: &mut Served<u64>, window: &Window| {
                 under_way.push(window.begin(served.cost));
             };
-            self.queue.take(8_192, limit, begin).len()
+            let mut taken = Vec::new();
+            self.queue.take(8_192, limit, begin, &mut taken);
+            taken.len()
         }
     }
 

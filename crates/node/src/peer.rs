@@ -85,8 +85,15 @@ pub enum PeerMessage {
 impl PeerMessage {
     /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
-        match self {
-            PeerMessage::Raft(message) => message.encode(),
+        let mut out = Vec::new();
+        self.encode_into(&mut out);
+        out
+    }
+
+    /// Encodes the message at the end of these bytes.
+    pub fn encode_into(&self, out: &mut Vec<u8>) {
+        let encoded = match self {
+            PeerMessage::Raft(message) => return message.encode_into(out),
             PeerMessage::Commands { number, linger_us, within_us, requests } => {
                 encode_commands(*number, *linger_us, *within_us, requests)
             }
@@ -99,7 +106,8 @@ impl PeerMessage {
             PeerMessage::Announce { names } => {
                 [&[ANNOUNCE][..], names.to_string().as_bytes()].concat()
             }
-        }
+        };
+        out.extend_from_slice(&encoded);
     }
 
     /// Decodes a message. No bytes make it panic, and it allocates at most a small multiple of their length.

@@ -124,10 +124,17 @@ kinds! {
 impl Message {
     /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 + self.payload_bytes());
+        let mut out = Vec::new();
+        self.encode_into(&mut out);
+        out
+    }
+
+    /// Encodes the message at the end of these bytes.
+    pub fn encode_into(&self, out: &mut Vec<u8>) {
+        out.reserve(64 + self.payload_bytes());
         out.put_u8(VERSION);
         match self {
-            Message::Step(step) => step.put(&mut out),
+            Message::Step(step) => step.put(out),
             Message::Hash { index, hash } => {
                 out.put_u8(32);
                 out.put(*index);
@@ -136,7 +143,7 @@ impl Message {
             Message::Hello => out.put_u8(33),
             Message::Remember(observed) => {
                 out.put_u8(34);
-                observed.put(&mut out);
+                observed.put(out);
             }
             Message::Short => out.put_u8(35),
             Message::Observed(all) => {
@@ -144,7 +151,7 @@ impl Message {
                 out.put(all.len() as u64);
                 for (member, observed) in all {
                     out.put(member.get());
-                    observed.put(&mut out);
+                    observed.put(out);
                 }
             }
             Message::Members(ids) => {
@@ -153,7 +160,6 @@ impl Message {
                 ids.iter().for_each(|id| out.put(id.get()));
             }
         }
-        out
     }
 
     /// Decodes a message; payloads share the buffer they arrived in. No input makes this panic, or allocate more than a

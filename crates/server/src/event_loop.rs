@@ -56,6 +56,7 @@ pub(crate) struct EventLoop {
 struct Driver {
     on: EventLoop,
     callers: Callers,
+    events: Vec<LoopEvent>,
     outputs: Vec<Output>,
     outgoing: BTreeMap<MemberId, Vec<Frame>>,
     /// The revision up to which the loop has offered all events to watches.
@@ -91,6 +92,7 @@ impl EventLoop {
             told: self.node.machine().revision(),
             on: self,
             callers: Callers::default(),
+            events: Vec::new(),
             outputs: Vec::new(),
             outgoing: BTreeMap::new(),
             leaving: Vec::new(),
@@ -195,7 +197,9 @@ impl Driver {
 
     /// Waits for an event and takes all that are there.
     fn take(&mut self, wait: Duration) -> Result<(), End> {
-        let mut events = self.on.events.take(wait, TAKEN_MAX);
+        // Keeps its memory for the next turn.
+        let mut events = std::mem::take(&mut self.events);
+        self.on.events.take(wait, TAKEN_MAX, &mut events);
         if events.is_empty() {
             return self.on.log_writer.mark_if_quiet(os::now_us()).map_err(write_end);
         }
@@ -203,12 +207,13 @@ impl Driver {
         // Also what arrives meanwhile: it shares the turn's sync.
         while !events.is_empty() {
             left -= events.len();
-            for event in events {
+            for event in events.drain(..) {
                 taken += u64::from(is_counted(&event));
                 self.handle(event)?;
             }
-            events = self.on.events.take(Duration::ZERO, left);
+            self.on.events.take(Duration::ZERO, left, &mut events);
         }
+        self.events = events;
         // Once for all of them: other threads write to the same memory with every event that they send.
         self.on.member.meters().taken(taken);
         Ok(())
@@ -408,7 +413,7 @@ impl Driver {
             () if message.is_bulk() => Class::Bulk,
             () => Class::Urgent,
         };
-        let frame = Frame::new(&message.encode(), class);
+        let frame = Frame::new(message, class);
         self.outgoing.entry(to).or_default().push(frame);
     }
 

@@ -163,8 +163,8 @@ impl Inbox {
 }
 
 impl InboxEvents {
-    /// Waits for an event and takes what is there, at most so many events.
-    pub(crate) fn take(&self, wait: Duration, most: usize) -> Vec<LoopEvent> {
+    /// Waits for an event and takes what is there, at most so many events. Adds them to `taken`.
+    pub(crate) fn take(&self, wait: Duration, most: usize, taken: &mut Vec<LoopEvent>) {
         let mut state = self.0.lock();
         let mut limit = state.rest_limit();
         if !state.queue.has_some(limit) && !wait.is_zero() {
@@ -180,24 +180,26 @@ impl InboxEvents {
             state.is_waited_for = false;
             limit = state.rest_limit();
         }
-        let taken = state.queue.take(most, limit, begin);
-        self.taken(state, taken)
+        let before = taken.len();
+        state.queue.take(most, limit, begin, taken);
+        self.left(state, taken.len() > before);
     }
 
     /// Takes everything, whatever is under way.
     pub(crate) fn take_all(&self) -> Vec<LoopEvent> {
         let mut state = self.0.lock();
         let taken = state.queue.take_all();
-        self.taken(state, taken)
+        self.left(state, !taken.is_empty());
+        taken
     }
 
-    fn taken(&self, state: MutexGuard<'_, InboxState>, taken: Vec<LoopEvent>) -> Vec<LoopEvent> {
-        let wake = state.senders_waiting > 0 && !taken.is_empty();
+    /// Leaves the inbox to others, and wakes those that wait for room if some events were taken.
+    fn left(&self, state: MutexGuard<'_, InboxState>, has_taken: bool) {
+        let wake = state.senders_waiting > 0 && has_taken;
         drop(state);
         if wake {
             self.0.room.notify_all();
         }
-        taken
     }
 }
 
@@ -287,6 +289,16 @@ mod tests {
     use super::*;
     use crate::member::ReadCall;
 
+    fn take(events: &InboxEvents, most: usize) -> Vec<LoopEvent> {
+        take_within(events, Duration::ZERO, most)
+    }
+
+    fn take_within(events: &InboxEvents, wait: Duration, most: usize) -> Vec<LoopEvent> {
+        let mut taken = Vec::new();
+        events.take(wait, most, &mut taken);
+        taken
+    }
+
     fn batch(number: u64, reply: ReplyTo, linger_us: u64, permit: Permit) -> LoopEvent {
         LoopEvent::Input(Input::Submit(Box::new(CommandBatch {
             requests: [].into(),
@@ -337,7 +349,7 @@ mod tests {
         assert!(inbox.try_send(renewal(100_001)).is_ok());
         assert!(inbox.try_send(of_member()).is_ok(), "and a link does not wait for room");
         assert!(inbox.try_send(renewal(100_002)).is_ok());
-        let taken = numbers(events.take(Duration::ZERO, 8_192));
+        let taken = numbers(take(&events, 8_192));
         assert_eq!(taken[..5], [0, 100_001, 100_002, 1, 2]);
         assert_eq!(taken.len(), 8_192);
     }
@@ -351,11 +363,11 @@ mod tests {
             let _ = inbox.try_send(renewal(1_000 + number));
             let _ = inbox.try_send(of_member());
         }
-        let taken = numbers(events.take(Duration::ZERO, 40));
+        let taken = numbers(take(&events, 40));
         let count = |is: fn(u64) -> bool| taken.iter().filter(|it| is(**it)).count();
         assert_eq!([count(|it| it == 0), count(|it| it > 1_000)], [20, 10]);
         assert_eq!(events.take_all().len(), 260);
-        assert!(events.take(Duration::ZERO, 40).is_empty());
+        assert!(take(&events, 40).is_empty());
     }
 
     #[test]
@@ -368,10 +380,10 @@ mod tests {
         let _ = inbox.try_send(command(1));
         let _ = inbox.try_send(of_session(2, acquire()));
         let _ = inbox.try_send(of_session(3, release()));
-        assert_eq!(numbers(events.take(Duration::ZERO, 100)), [1, 2, 3]);
+        assert_eq!(numbers(take(&events, 100)), [1, 2, 3]);
         let _ = inbox.try_send(command(4));
         let _ = inbox.try_send(of_session(5, release()));
-        assert_eq!(numbers(events.take(Duration::ZERO, 100)), [5, 4]);
+        assert_eq!(numbers(take(&events, 100)), [5, 4]);
     }
 
     /// A command of a connection.
@@ -392,14 +404,14 @@ mod tests {
         for number in 1..=4_000 {
             assert!(inbox.try_send(of_connection(number, &admission, &greedy)).is_ok());
         }
-        let under_way = events.take(Duration::ZERO, 8_192);
+        let under_way = take(&events, 8_192);
         assert!(under_way.len() < 2_000, "{} are under way", under_way.len());
         let honest = ConnectionShare::new(2, SourceShare::new(2));
         assert!(inbox.try_send(of_connection(100_000, &admission, &honest)).is_ok());
         // No more than what was under way goes ahead of it, and a few of those that waited before it.
-        assert!(events.take(Duration::ZERO, 8_192).is_empty(), "the window is closed");
+        assert!(take(&events, 8_192).is_empty(), "the window is closed");
         drop(under_way);
-        let next = numbers(events.take(Duration::ZERO, 8_192));
+        let next = numbers(take(&events, 8_192));
         let ahead = next.iter().position(|number| *number == 100_000).unwrap();
         assert!(ahead < 16, "{ahead} were taken before it");
         assert!(next.len() < 500, "{} are under way while several sources send", next.len());
@@ -428,7 +440,7 @@ mod tests {
         }
         let honest = ConnectionShare::new(9, SourceShare::new(2));
         assert!(inbox.try_send(renewal(100_000, &honest)).is_ok());
-        let taken = numbers(events.take(Duration::ZERO, 64));
+        let taken = numbers(take(&events, 64));
         let ahead = taken.iter().position(|number| *number == 100_000);
         assert!(ahead.is_some_and(|ahead| ahead < 16), "{taken:?}");
     }
@@ -447,7 +459,7 @@ mod tests {
         }
         let mut taken = Vec::new();
         while taken.len() < 40 {
-            taken.extend(numbers(events.take(Duration::ZERO, 8)));
+            taken.extend(numbers(take(&events, 8)));
         }
         assert_eq!(taken, (1..=40).collect::<Vec<_>>());
     }
@@ -459,10 +471,10 @@ mod tests {
         for number in 1..=4_000 {
             assert!(inbox.try_send(of_connection(number, &admission, &share)).is_ok());
         }
-        let mut under_way = events.take(Duration::ZERO, 8_192);
+        let mut under_way = take(&events, 8_192);
         // There is no leader: nothing ends. Each wait is for the time after which the window is opened.
         while under_way.len() < 4_000 {
-            under_way.extend(events.take(STALLED, 8_192));
+            events.take(STALLED, 8_192, &mut under_way);
         }
         assert_eq!(numbers(under_way), (1..=4_000).collect::<Vec<_>>());
     }
@@ -482,9 +494,9 @@ mod tests {
     fn a_turn_takes_few_pages_also_while_nothing_ends() {
         let (inbox, events) = inbox();
         (0..100).for_each(|_| assert!(inbox.try_send(page(Source::default())).is_ok()));
-        let mut under_way = events.take(Duration::ZERO, 8_192);
+        let mut under_way = take(&events, 8_192);
         while under_way.len() < 100 {
-            let next = events.take(STALLED, 8_192);
+            let next = take_within(&events, STALLED, 8_192);
             assert!(next.len() <= 4, "{} pages in one turn", next.len());
             under_way.extend(next);
         }
@@ -497,9 +509,9 @@ mod tests {
         for number in 1..=4_000 {
             assert!(inbox.try_send(of_connection(number, &admission, &share)).is_ok());
         }
-        let _under_way = events.take(Duration::ZERO, 8_192);
+        let _under_way = take(&events, 8_192);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| events.take(Duration::from_secs(60), 8_192));
+            let waiting = scope.spawn(|| take_within(&events, Duration::from_secs(60), 8_192));
             while !inbox.0.lock().is_waited_for {
                 std::thread::yield_now();
             }
@@ -519,7 +531,7 @@ mod tests {
         (0..MEMBERS_MAX).for_each(|_| assert!(inbox.try_send(of_member()).is_ok()));
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| inbox.send(of_member()).is_ok());
-            assert_eq!(events.take(Duration::from_secs(60), 1).len(), 1);
+            assert_eq!(take_within(&events, Duration::from_secs(60), 1).len(), 1);
             assert!(sender.join().unwrap());
             let sender = scope.spawn(|| inbox.send(of_member()).is_err());
             drop(events);

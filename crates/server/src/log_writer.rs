@@ -215,7 +215,8 @@ mod tests {
     fn a_panic_in_a_thread_reaches_the_event_loop() {
         let (inbox, events) = crate::inbox::inbox();
         assert!(spawn_for(&inbox, "tenure-test", || panic!("planted")));
-        let taken = events.take(Duration::from_secs(60), 1);
+        let mut taken = Vec::new();
+        events.take(Duration::from_secs(60), 1, &mut taken);
         let thread = "tenure-test";
         assert!(
             matches!(&taken[..], [LoopEvent::Die(End::Panic { thread: name })] if *name == thread)

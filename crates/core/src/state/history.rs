@@ -156,6 +156,38 @@ impl History {
             .filter(move |&(revision, _)| revision >= from)
     }
 
+    /// Copies all records from a revision on, in the form that [`read_records`] reads. Returns them with the newest
+    /// revision among them; none if they have more bytes than that.
+    pub(crate) fn copy_from(
+        &self,
+        from: Revision,
+        bytes_max: usize,
+    ) -> Option<(Vec<u8>, Revision)> {
+        let passed = self.closed.partition_point(|segment| segment.last < from);
+        let first = self.closed.get(passed).map_or(&self.open, |segment| segment);
+        let skipped = if passed == 0 { self.skip } else { 0 };
+        let mut records =
+            HistoryRecords { bytes: &first.bytes[first.position(from).max(skipped)..] };
+        let mut wanted = records.bytes;
+        while records.next().is_some_and(|(revision, _)| revision < from) {
+            wanted = records.bytes;
+        }
+        let later = self.closed.iter().skip(passed + 1).map(|segment| &segment.bytes[..]);
+        let open = (passed < self.closed.len()).then_some(&self.open.bytes[..]);
+        let parts = core::iter::once(wanted).chain(later).chain(open);
+        let bytes = parts.clone().map(<[u8]>::len).sum();
+        if bytes > bytes_max {
+            return None;
+        }
+        let mut copy = Vec::with_capacity(bytes);
+        parts.for_each(|part| copy.extend_from_slice(part));
+        let newest = match self.closed.back() {
+            Some(last) if self.open.bytes.is_empty() => last.last,
+            _ => self.open.last,
+        };
+        Some((copy, newest))
+    }
+
     fn begin(&mut self, revision: Revision) {
         if self.open.bytes.len() >= SEGMENT_BYTES {
             let open = core::mem::take(&mut self.open);
@@ -258,6 +290,22 @@ mod tests {
             let bytes = &segment.bytes[segment.position(Revision(from))..];
             let (first, _) = HistoryRecords { bytes }.next().unwrap();
             assert!(first <= Revision(from) && from - first.0 <= 4, "{from} from {first:?}");
+        }
+    }
+
+    #[test]
+    fn a_copy_has_the_same_records() {
+        for keep in [1, 129, 990, 1_001] {
+            let mut history = filled(1_000);
+            history.compact(Revision(keep));
+            for from in keep..=1_001 {
+                let (copy, newest) = history.copy_from(Revision(from), usize::MAX).unwrap();
+                assert_eq!(newest, Revision(1_000));
+                assert!(read_records(&copy).eq(history.records(Revision(from))), "{keep} {from}");
+                assert!(
+                    copy.is_empty() || history.copy_from(Revision(from), copy.len() - 1).is_none()
+                );
+            }
         }
     }
 

@@ -76,8 +76,12 @@ impl ProposalQueue {
         self.until_us
     }
 
+    /// Takes all batches. The next ones are probably as many.
     fn take(&mut self) -> Vec<Submitted> {
-        std::mem::take(self).submitted
+        let room = self.submitted.len();
+        let Self { submitted, .. } = std::mem::take(self);
+        self.submitted.reserve(room);
+        submitted
     }
 
     /// Takes the batches that ask for something new. Batches that only keep or give back something stay, unless they
@@ -116,10 +120,11 @@ impl Replica {
             return;
         }
         let may_grow = self.may_grow() || mutant!("growth_on_a_full_disk");
-        let mut joined = EntryDraft::default();
+        let submitted = self.queue.take();
+        let mut joined = EntryDraft::for_batches(submitted.len());
         // An entry is written to the log whole.
         let bytes_max = ENTRY_BYTES_MAX.min(self.config.batch_bytes);
-        for Submitted { proposal, requests, deadline_us } in self.queue.take() {
+        for Submitted { proposal, requests, deadline_us } in submitted {
             let expired = (self.now_us >= deadline_us).then_some(RejectReason::Expired);
             if let Some(why) = expired.or_else(|| self.level_objection(&requests)) {
                 let fate = ProposalFate::NotDone { commands: requests.len(), why };
@@ -269,6 +274,14 @@ impl EntryCommands {
 }
 
 impl EntryDraft {
+    /// A draft with room for this many batches, as far as they fit into one entry.
+    fn for_batches(batches: usize) -> Self {
+        let room = batches.min(ENTRY_COMMANDS_MAX);
+        let commands =
+            EntryCommands { parts: Vec::with_capacity(room), ..EntryCommands::default() };
+        Self { commands, runs: Vec::with_capacity(room) }
+    }
+
     /// Whether a command of this size does not fit in the entry any more.
     fn is_full(&self, more: usize, bytes_max: usize) -> bool {
         let EntryCommands { count, bytes, .. } = self.commands;

@@ -222,7 +222,7 @@ fn the_thread_asks_the_other_members_until_nothing_is_missing() {
     let filler = std::thread::spawn(move || super::fill::run(&archive, &others));
     // This thread writes, as the thread of a member does.
     while !at.archive.search(&all_of("deploy")).unwrap().holes.is_empty() {
-        for item in at.archive.take().unwrap() {
+        for item in at.archive.take(true).unwrap() {
             let ArchiveItem::Fill(filling) = item else { panic!("only parts are left here") };
             at.lacking.fill(&filling).unwrap();
         }

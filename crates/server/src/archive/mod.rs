@@ -219,11 +219,11 @@ impl Archive {
         self.is_loaded.send_if_modified(|is_loaded| !std::mem::replace(is_loaded, true));
     }
 
-    /// Waits until there is something to do, and takes it; none at the end.
-    fn take(&self) -> Option<VecDeque<ArchiveItem>> {
+    /// Takes what there is to do, and waits for something if it may; none at the end.
+    fn take(&self, may_wait: bool) -> Option<VecDeque<ArchiveItem>> {
         let mut queue = self.lock();
         loop {
-            if !queue.items.is_empty() {
+            if !queue.items.is_empty() || !may_wait {
                 queue.bytes = 0;
                 return Some(std::mem::take(&mut queue.items));
             }

@@ -350,7 +350,7 @@ fn a_full_queue_never_blocks_and_says_that_something_was_left_out() {
     let records = Arc::new(records(1, &["deploy"]));
     let fit = WAITING_BYTES / records.bytes();
     (0..fit + 10).for_each(|_| archive.leave(Some(&records)));
-    let items = archive.take().unwrap();
+    let items = archive.take(true).unwrap();
     assert_eq!(items.len(), fit + 1);
     assert!(matches!(items.back(), Some(ArchiveItem::Behind)));
     assert_eq!(archive.metrics.skipped.get(), 1);

@@ -19,6 +19,11 @@ use crate::os;
 /// How long records gather before they are written and synced together. Until then readers get them from the
 /// replicated history.
 const GATHER: Duration = Duration::from_millis(500);
+/// How long they gather before the thread takes them, if there are many: their memory is then used again while it is in
+/// the cache.
+const GATHER_MANY: Duration = Duration::from_millis(10);
+/// From this many bytes on, what was taken at once is much.
+const MANY_BYTES: usize = 64 * 1024;
 /// The pause after the disk has failed or is nearly full.
 const RETRY: Duration = Duration::from_secs(10);
 /// The most bytes of records in one frame.
@@ -120,16 +125,26 @@ impl ArchiveWriter {
         self.show();
         self.catch_up()?;
         self.settle()?;
-        while let Some(items) = self.archive.take() {
+        let (mut settle_at_us, mut is_settled) = (0, true);
+        while let Some(items) = self.archive.take(is_settled) {
+            let mut bytes = 0;
             for item in items {
                 match item {
-                    ArchiveItem::Part(records) => self.add(&records)?,
+                    ArchiveItem::Part(records) => {
+                        bytes += records.bytes();
+                        self.add(&records)?;
+                    }
                     ArchiveItem::Behind => self.catch_up()?,
                     ArchiveItem::Fill(filling) => self.fill(&filling)?,
                 }
             }
-            self.settle()?;
-            self.archive.pause(GATHER);
+            let (are_many, now_us) = (bytes >= MANY_BYTES, os::now_us());
+            is_settled = !are_many || now_us >= settle_at_us;
+            if is_settled {
+                self.settle()?;
+                settle_at_us = now_us.saturating_add(os::micros(GATHER));
+            }
+            self.archive.pause(if are_many { GATHER_MANY } else { GATHER });
         }
         Ok(())
     }

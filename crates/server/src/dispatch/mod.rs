@@ -30,9 +30,7 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_node::{
-    AdminRequest, GIVE_UP_GRACE_US, Input, KnownLeader, Permit, ReplyTo, TTL_MIN_MS,
-};
+use tenure_node::{AdminRequest, GIVE_UP_GRACE_US, KnownLeader, Permit, ReplyTo, TTL_MIN_MS};
 use tenure_raft::RejectReason;
 use tenure_wire::v1;
 use tokio::runtime::Handle;

@@ -5,6 +5,7 @@
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
+use tenure_node::PeerMessage;
 
 /// The longest frame that is accepted from a link. A Raft message has about 1 MiB of entries, or one larger entry. A
 /// batch of forwarded commands has at most 8 MiB, the budget of its member.
@@ -35,9 +36,11 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    pub(crate) fn new(message: &[u8], class: Class) -> Self {
-        let mut bytes = Vec::with_capacity(4 + message.len());
-        put(&mut bytes, message);
+    pub(crate) fn new(message: &PeerMessage, class: Class) -> Self {
+        let mut bytes = vec![0; 4];
+        message.encode_into(&mut bytes);
+        let length = u32::try_from(bytes.len() - 4).unwrap_or(u32::MAX);
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
         Self { bytes, class }
     }
 }
@@ -79,10 +82,22 @@ pub(crate) fn read(from: &mut impl Read, max: usize) -> io::Result<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tenure_raft::Message;
+
+    #[test]
+    fn a_message_of_a_link_reads_back() {
+        let message = PeerMessage::Raft(Message::Hello);
+        let frame = Frame::new(&message, Class::Urgent);
+        let mut from = &frame.bytes[..];
+        let read = read(&mut from, 64).unwrap();
+        assert!(from.is_empty());
+        assert_eq!(PeerMessage::decode(&read), Some(message));
+    }
 
     #[test]
     fn frames_read_back_and_long_or_cut_ones_are_errors() {
-        let mut bytes = Frame::new(b"hello", Class::Urgent).bytes;
+        let mut bytes = Vec::new();
+        write(&mut bytes, b"hello").unwrap();
         write(&mut bytes, b"").unwrap();
         let mut from = &bytes[..];
         assert_eq!(&read(&mut from, 5).unwrap()[..], b"hello");

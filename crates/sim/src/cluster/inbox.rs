@@ -8,7 +8,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_node::{
     CallId, CommandBatch, ConnectionShare, FAIR_QUANTUM, InboxClass, InboxQueue, Input, Permit,
-    RateLimit, ReplyTo, STALLED_US, Source, SourceShare, Weight, Window, WindowBounds, WindowPart,
+    RateLimit, ReplyTo, STALLED_US, Served, Source, SourceShare, Weight, Window, WindowBounds,
+    WindowPart,
 };
 use tenure_types::Revision;
 
@@ -155,14 +156,16 @@ impl SimInbox {
     fn take(&mut self, local_us: u64, most: usize) -> TakenInputs {
         let limit = self.queue.rest_limit(|| local_us);
         let (mut served, mut reads) = (Vec::new(), Vec::new());
-        let inputs = self.queue.take(most, limit, |event, window| {
+        let mut inputs = Vec::new();
+        let begin = |event: &mut Served<Input>, window: &Window| {
             served.push((event.source.share, event.cost));
             match &mut event.value {
                 Input::Submit(batch) => batch.permit.begin(window.begin(event.cost)),
                 Input::Read { read, .. } => reads.push((read.0, window.begin(event.cost))),
                 _ => {}
             }
-        });
+        };
+        self.queue.take(most, limit, begin, &mut inputs);
         for input in &inputs {
             self.commands -= commands(input);
             if let Some(number) = number(input) {
