@@ -65,9 +65,10 @@ impl Name {
         Ok(())
     }
 
-    /// Creates a name from a text that has passed [`Name::check`].
+    /// Creates a name from a text that has passed [`Name::check`], without checking it again.
     #[inline]
-    fn from_checked(text: &str) -> Self {
+    pub fn from_checked(text: &str) -> Self {
+        debug_assert!(Self::check(text).is_ok(), "the text was not checked");
         let len = text.len();
         match u8::try_from(len) {
             Ok(short) if len <= INLINE_MAX => {

@@ -167,5 +167,5 @@ impl Machine {
 
 /// Converts text that was checked before into a name.
 fn name(text: &str) -> Name {
-    Name::new(text).expect("the name was checked before")
+    Name::from_checked(text)
 }

@@ -70,13 +70,26 @@ impl Machine {
     }
 
     /// Refuses what would take a principal beyond a quota.
+    #[inline]
     pub(super) fn check_quota(
         &self,
         payer: Payer<'_>,
         quota: Quota,
         more: u64,
     ) -> Result<(), Refusal> {
-        let Some((name, used)) = payer else { return Ok(()) };
+        match payer {
+            Some((name, used)) => self.check_quota_of(name, used, quota, more),
+            None => Ok(()),
+        }
+    }
+
+    fn check_quota_of(
+        &self,
+        name: &Name,
+        used: Usage,
+        quota: Quota,
+        more: u64,
+    ) -> Result<(), Refusal> {
         let Some((bound, set_by)) = self.access.quota(name, quota) else { return Ok(()) };
         let asked = used.of(quota).saturating_add(more);
         let counted = if mutant!("quota_checked_after_the_fact") { used.of(quota) } else { asked };

@@ -64,17 +64,27 @@ impl<T> Chunk<T> {
 }
 
 impl<T: Clone> Chunk<T> {
+    #[inline]
     fn entries_mut(&mut self) -> &mut [SlabEntry<T>] {
+        if let Chunk::Shared(_) = self {
+            self.make_own();
+        }
+        match self {
+            Chunk::Own(block) => block,
+            Chunk::Shared(_) => unreachable!("the chunk was made our own above"),
+        }
+    }
+
+    /// Not inlined, so that the common case is: every command changes several records.
+    #[cold]
+    #[inline(never)]
+    fn make_own(&mut self) {
         if let Chunk::Shared(block) = self {
             let empty = Arc::new(Block::from([]));
             let block = core::mem::replace(block, empty);
             // If the frozen copy is gone already, the chunk is taken back without copying.
             let own = Arc::try_unwrap(block).unwrap_or_else(|shared| Block::clone(&shared));
             *self = Chunk::Own(own);
-        }
-        match self {
-            Chunk::Own(block) => block,
-            Chunk::Shared(_) => unreachable!("the chunk was made our own above"),
         }
     }
 }
@@ -153,6 +163,7 @@ impl<T> Slab<T> {
 
 impl<T: Clone> Slab<T> {
     /// The record in a slot that is known to be full, mutably.
+    #[inline]
     pub(crate) fn at_mut(&mut self, slot: SlabIndex) -> &mut T {
         match self.entry_mut(slot) {
             SlabEntry::Full(record) => record,
@@ -241,6 +252,7 @@ impl<T: Clone> Slab<T> {
         self.vacant().take(order.len() + 1).count() == order.len()
     }
 
+    #[inline]
     fn entry_mut(&mut self, slot: SlabIndex) -> &mut SlabEntry<T> {
         let index = slot.index();
         &mut self.chunks[index / CHUNK].entries_mut()[index % CHUNK]
