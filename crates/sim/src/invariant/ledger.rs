@@ -305,16 +305,25 @@ impl ObservedLedger {
         let clock = self.clock;
         let ended = &mut self.ended;
         let doubtful = &mut self.doubtful_ttl;
+        // A lease of a revoked principal is in no view, and keeps what it has until its slice comes.
+        let backlog = seen.after.backlog();
         self.leases.retain(|id, known| {
             let key = (*id, known.created);
-            let keep = shown.contains(&key);
-            if !keep && known.deadline > clock {
-                ended.insert(key);
-            } else if !keep {
+            let is_shown = shown.contains(&key);
+            let is_due = !is_shown && (backlog || known.deadline <= clock);
+            if is_due {
                 *doubtful = known.ttl.max(*doubtful);
+            } else if !is_shown {
+                ended.insert(key);
             }
-            keep
+            is_shown || is_due && known.deadline > clock
         });
+        // At the largest clock a new lease is due at once, and the event of its grant may be lost.
+        let mut waiters = seen.after.queues.iter().flatten();
+        let is_known = |id: LeaseId| shown.iter().any(|(known, _)| *known == id);
+        if waiters.any(|waiter| !is_known(waiter.lease)) {
+            *doubtful = (*doubtful).max(1);
+        }
     }
 
     fn lease_event(&mut self, part: &ObservedCommand<'_>, id: LeaseId, cause: Cause) {

@@ -81,7 +81,7 @@ pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckRe
     for (lock, queue) in view.locks.iter().zip(&view.queues) {
         in_order(view.clock, lock, queue)?;
         for waiter in queue {
-            waits_rightly(ledger, view, lock, waiter)?;
+            waits_rightly(ledger, seen, lock, waiter)?;
         }
         if let Some(first) = queue.first() {
             let quiet =
@@ -123,13 +123,14 @@ fn in_order(clock: u64, lock: &LockView, queue: &[WaiterView]) -> CheckResult {
 
 fn waits_rightly(
     ledger: &ObservedLedger,
-    view: &ObservedState,
+    seen: &ObservedStep<'_>,
     lock: &LockView,
     waiter: &WaiterView,
 ) -> CheckResult {
+    let view = seen.after;
     let live = view.leases.iter().find(|lease| lease.id == waiter.lease);
-    // A lease that is due may still have its places until its slice comes.
-    let known = ledger.leases.contains_key(&waiter.lease) || ledger.doubtful();
+    // A lease that is due may still have its places until its slice comes. The event of its grant may be lost.
+    let known = ledger.leases.contains_key(&waiter.lease) || ledger.doubtful() || !seen.whole;
     if live.is_none() && !(view.backlog() && known) {
         let detail = format!("lock {:?}: {waiter:?} waits for an ended lease", lock.lock);
         return Err(InvariantViolation::new("Q2", detail));
