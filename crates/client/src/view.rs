@@ -122,7 +122,7 @@ pub struct HolderView {
 ///
 /// ```no_run
 /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
-/// for holder in client.explain("copy").await?.lock.holders {
+/// for holder in client.show("copy").await?.map(|lock| lock.holders).unwrap_or_default() {
 ///     if let Some(progress) = holder.progress { println!("{} since {:?}", progress.number, progress.still); }
 /// }
 /// # Ok(()) }
