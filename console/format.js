@@ -67,6 +67,7 @@ export const CAUSES = {
   revoked: 'lease revoked',
   forced: 'taken away',
   max_hold: 'held for its longest allowed time',
+  no_progress: 'no progress in the promised time',
   cooled: 'revocation over',
   delay_over: 'lock-delay over',
   min_hold_over: 'min hold over',
@@ -82,7 +83,7 @@ export const CAUSES = {
   superseded: 'replaced by a newer request',
 };
 export const cause = (word) => CAUSES[word] || word;
-export const LOSSES = new Set(['expired', 'revoked', 'forced', 'max_hold']);
+export const LOSSES = new Set(['expired', 'revoked', 'forced', 'max_hold', 'no_progress']);
 
 /** An argument as a shell takes it unchanged. */
 export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

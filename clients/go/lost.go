@@ -20,6 +20,8 @@ const (
 	CauseForced Cause = "forced"
 	// CauseMaxHold: the lock was held for its maximum hold time.
 	CauseMaxHold Cause = "max_hold"
+	// CauseNoProgress: the holder did not report a larger number in the time that it promised.
+	CauseNoProgress Cause = "no_progress"
 	// CauseGone: the cluster no longer has the lease or the grant, and this client does not know why.
 	CauseGone Cause = "gone"
 	// CauseUnreachable: no member acknowledged a renewal in time.
@@ -68,6 +70,8 @@ func (l loss) sentence() string {
 		return "taken away by force"
 	case CauseMaxHold:
 		return "held as long as max_hold allows"
+	case CauseNoProgress:
+		return "no progress in the promised time"
 	case CauseGone:
 		return "the cluster does not have it any more"
 	case CauseUnreachable:
@@ -87,7 +91,7 @@ func (l loss) sentence() string {
 // causeOf reads a cause from the wire.
 func causeOf(word string) Cause {
 	switch cause := Cause(word); cause {
-	case CauseExpired, CauseRevoked, CauseForced, CauseMaxHold:
+	case CauseExpired, CauseRevoked, CauseForced, CauseMaxHold, CauseNoProgress:
 		return cause
 	}
 	return CauseGone

@@ -116,6 +116,7 @@ function Holder({ lock, holder, hold, at, console, waiting }) {
       <${Field} label="Lease"><${LeaseLink} lease=${holder.lease} /><//>
       ${lease && lease.waits.length > 0 && html`<${Field} label="Waits itself for">${lease.waits.slice(0, 3).map((wait) => html`<${LockLink} lock=${wait.lock} /> `)}<//>`}
       ${holder.renewed_ms != null && html`<${Field} label="Lease last renewed"><${Age} ms=${holder.renewed_ms} at=${at} /> ago<//>`}
+      ${holder.progress && html`<${Field} label="Progress">${holder.progress.number}, due again in ${duration(holder.progress.left_ms)}<//>`}
       ${holder.max_hold_ms != null && html`<${Field} label="May hold">${duration(holder.max_hold_ms)} at most<//>`}
       ${holder.lock_delay_ms > 0 && html`<${Field} label="Lock-delay">${duration(holder.lock_delay_ms)}<//>`}
     </dl>

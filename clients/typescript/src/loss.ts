@@ -7,6 +7,7 @@
  * - `revoked`: another client revoked the lease.
  * - `forced`: an operator or another client took the lock away.
  * - `max_hold`: the lock was held for its maximum hold time.
+ * - `no_progress`: the holder did not report a larger number in the time that it promised.
  * - `gone`: the cluster no longer has the lease or the grant, and this client does not know why.
  * - `cluster_unreachable`: no member acknowledged a renewal in time.
  * - `credentials_refused`: the members refused the client's credentials, so no renewal was acknowledged in time.
@@ -19,6 +20,7 @@ export type Cause =
   | "revoked"
   | "forced"
   | "max_hold"
+  | "no_progress"
   | "gone"
   | "cluster_unreachable"
   | "credentials_refused"
@@ -38,7 +40,7 @@ export interface Loss {
 }
 
 /** The causes that come from the cluster; all others that it may ever name count as `gone`. */
-const FROM_CLUSTER: readonly Cause[] = ["expired", "revoked", "forced", "max_hold"];
+const FROM_CLUSTER: readonly Cause[] = ["expired", "revoked", "forced", "max_hold", "no_progress"];
 
 /** Reads the cause of a loss from the wire. */
 export function causeOf(word: string): Cause {
@@ -63,6 +65,8 @@ function causeSentence(loss: Loss): string {
       return "taken away by force";
     case "max_hold":
       return "held as long as max_hold allows";
+    case "no_progress":
+      return "no progress in the promised time";
     case "gone":
       return "the cluster does not have it any more";
     case "cluster_unreachable":

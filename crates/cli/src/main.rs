@@ -34,6 +34,7 @@ mod member_process;
 mod output;
 mod plan;
 mod print_args;
+mod progress;
 mod reason;
 mod restore;
 mod run;
@@ -151,6 +152,15 @@ enum CliCommand {
     /// Ends with 1 if the lease has ended or does not hold the lock under that token: stop the work then.
     #[command(verbatim_doc_comment)]
     Unlock(unlock::UnlockArgs),
+    /// Report how far the work under a lock has come
+    ///
+    ///   tenure progress 3     # in a command that tenure run copy --progress-within 5m has started
+    ///
+    /// A lock that was taken with --progress-within is lost unless a larger number follows in time. A command under
+    /// tenure run finds the lock, the lease and the token in its environment. Ends with 1 if the lock is not held under
+    /// that token any more: stop the work then.
+    #[command(verbatim_doc_comment)]
+    Progress(progress::ProgressArgs),
     /// List the locks that are held or awaited
     ///
     ///   tenure locks
@@ -543,6 +553,7 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Lock(flags) => (flags.connection.output, lock::lock(flags)),
         CliCommand::Try(flags) => (flags.connection.output, lock::try_lock(flags)),
         CliCommand::Unlock(flags) => (flags.connection.output, unlock::unlock(flags)),
+        CliCommand::Progress(flags) => (flags.connection.output, progress::progress(flags)),
         CliCommand::Locks(flags) => (flags.connection.output, inspect::locks(flags)),
         CliCommand::Queue(flags) => (flags.connection.output, inspect::queue(flags)),
         CliCommand::Explain(flags) => (flags.connection.output, inspect::explain(flags)),

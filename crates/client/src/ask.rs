@@ -38,6 +38,7 @@ pub(crate) struct AskOptions {
     pub(crate) min_hold: Duration,
     pub(crate) supersede: Option<String>,
     pub(crate) priority: u8,
+    pub(crate) progress_within: Duration,
     pub(crate) metadata: Bytes,
     pub(crate) election: bool,
     pub(crate) independent: bool,
@@ -81,6 +82,7 @@ impl AskOptions {
             min_hold: Duration::ZERO,
             supersede: None,
             priority: 0,
+            progress_within: Duration::ZERO,
             metadata: Bytes::new(),
             election: false,
             independent: false,
@@ -102,6 +104,7 @@ impl AskOptions {
             min_hold_ms: millis(self.min_hold),
             supersede: self.supersede.clone().unwrap_or_default(),
             priority: self.priority.into(),
+            progress_within_ms: millis(self.progress_within),
             election: self.election,
             independent: self.independent,
             ..Default::default()
@@ -283,6 +286,22 @@ impl LockAsk {
     /// ```
     pub fn priority(mut self, priority: u8) -> Self {
         self.ask.priority = priority;
+        self
+    }
+
+    /// Promises progress: after the grant, and after each report, a larger number follows within this time, reported
+    /// with [`Guard::progress`](crate::Guard::progress). A holder that is alive but stuck loses the lock with the cause
+    /// [`Cause::NoProgress`](crate::Cause::NoProgress): it is told to stop, and the lock is granted again once it has
+    /// confirmed that, at the latest when its lease would have ended. Needs feature level 9.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let guard = client.lock("copy").progress_within(std::time::Duration::from_secs(300)).await?;
+    /// guard.progress(1).await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn progress_within(mut self, time: Duration) -> Self {
+        self.ask.progress_within = time;
         self
     }
 

@@ -50,6 +50,8 @@ pub enum EventCause {
     Forced,
     /// The lock was held for its maximum hold time.
     MaxHold,
+    /// The holder did not report a larger number in the time that it promised; [`Event::reason`] tells the number.
+    NoProgress,
     /// The former holder has stopped, or its lease would have ended: the lock can be granted again.
     RevokeEnded,
     /// The lock-delay is over.
@@ -170,6 +172,7 @@ impl EventCause {
             v1::Cause::Revoked => Self::Revoked,
             v1::Cause::Forced => Self::Forced,
             v1::Cause::MaxHold => Self::MaxHold,
+            v1::Cause::NoProgress => Self::NoProgress,
             v1::Cause::Cooled => Self::RevokeEnded,
             v1::Cause::DelayOver => Self::DelayEnded,
             v1::Cause::MinHoldOver => Self::MinHoldEnded,

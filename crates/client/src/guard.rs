@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_types::{LeaseId, Revision, Token};
@@ -16,6 +17,7 @@ use crate::error::{Error, strange};
 use crate::held_lease::HeldLease;
 use crate::lease_state::{ClockReading, Lost, Standing};
 use crate::local_queue::LocalPermits;
+use crate::shared::RequestIdentity;
 use crate::signal::Signal;
 
 /// One lock of a guard.
@@ -310,6 +312,35 @@ impl Guard {
             held.regranted(old, new, revision);
         }
         Ok(())
+    }
+
+    /// Reports how far the work has come, for a lock that was taken with
+    /// [`progress_within`](crate::LockAsk::progress_within). Only a number that is larger than all before counts as
+    /// progress; before the first report it is 0. Returns in how much time a larger number is due, or `None` if none
+    /// was promised. One report counts for all locks of the guard.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// for chunk in 1..=1_000 {
+    ///     // copy the chunk
+    ///     guard.progress(chunk).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn progress(&self, number: u64) -> Result<Option<Duration>, Error> {
+        let (held, lock) = (&self.inner().held, &self.locks[0]);
+        let command = Command::Progress(v1::ProgressRequest {
+            lock: lock.name.clone(),
+            lease_slot: held.handle.slot,
+            lease_generation: held.handle.generation,
+            token: lock.token.get(),
+            number,
+            ..Default::default()
+        });
+        // The number itself makes a repetition harmless.
+        let (answer, _) = held.shared.call(command, RequestIdentity::Harmless).await?;
+        let Answer::Progressed(it) = answer else { return Err(strange()) };
+        Ok(it.left_ms.map(Duration::from_millis))
     }
 
     /// Replaces the metadata of the grant, which other clients can read. For several locks, this changes the grant of

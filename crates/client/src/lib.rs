@@ -109,8 +109,8 @@ pub use tenure_types::{
     Revision, RingLink, SupersededBy, Token, Verb,
 };
 pub use view::{
-    ChainStep, Explanation, Freed, HolderState, HolderView, LockView, MemberView, Mode, Status,
-    WaiterView,
+    ChainStep, Explanation, Freed, HolderState, HolderView, LockView, MemberView, Mode,
+    ProgressView, Status, WaiterView,
 };
 pub use watch::{Watch, WatchAsk};
 pub use work::LostWork;

@@ -500,6 +500,7 @@ pub(crate) fn cause(cause: v1::Cause) -> Cause {
         v1::Cause::Revoked => Cause::Revoked,
         v1::Cause::Forced => Cause::Forced,
         v1::Cause::MaxHold => Cause::MaxHold,
+        v1::Cause::NoProgress => Cause::NoProgress,
         _ => Cause::Gone,
     }
 }

@@ -112,8 +112,32 @@ pub struct HolderView {
     pub metadata: Bytes,
     /// How long the lock may be held at most.
     pub max_hold: Option<Duration>,
+    /// The progress that the holder promised; `None` if it promised none.
+    pub progress: Option<ProgressView>,
     /// How long ago the lease was renewed; `None` once the lease has ended.
     pub renewed: Option<Duration>,
+}
+
+/// How far the work under a lock has come, and when it must have come further.
+///
+/// ```no_run
+/// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+/// for holder in client.show("copy").await?.map(|lock| lock.holders).unwrap_or_default() {
+///     if let Some(progress) = holder.progress { println!("{} since {:?}", progress.number, progress.still); }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ProgressView {
+    /// The largest number reported; 0 before the first.
+    pub number: u64,
+    /// Within how much time a larger one must follow.
+    pub within: Duration,
+    /// How long ago the number was reported; before the first one, how long ago the lock was granted.
+    pub still: Duration,
+    /// In how much time a larger number is due.
+    pub left: Duration,
 }
 
 /// A client that waits for a lock.
@@ -312,6 +336,12 @@ impl HolderView {
                 v1::HolderState::Resting => HolderState::Resting { left },
             },
             max_hold: it.max_hold_ms.map(ms),
+            progress: it.progress.map(|it| ProgressView {
+                number: it.number,
+                within: ms(it.within_ms),
+                still: ms(it.still_ms),
+                left: ms(it.left_ms),
+            }),
             renewed: it.renewed_ms.map(ms),
             client: it.client,
             metadata: it.metadata,

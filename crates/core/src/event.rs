@@ -58,11 +58,14 @@ pub enum Cause {
     /// A newer request of the same group has replaced a waiter: `by` is its client, the reason the group. From level 7
     /// on.
     Superseded = 25,
+    /// The holder did not report a larger number in the time that it promised. The reason tells the number. From
+    /// level 9 on.
+    NoProgress = 26,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 25] = [
+    pub const ALL: [Cause; 26] = [
         Cause::Granted,
         Cause::Released,
         Cause::Expired,
@@ -88,6 +91,7 @@ impl Cause {
         Cause::Drained,
         Cause::Undrained,
         Cause::Superseded,
+        Cause::NoProgress,
     ];
 
     /// Returns the cause with this number.
@@ -123,6 +127,7 @@ impl Cause {
             Cause::Drained => "drained",
             Cause::Undrained => "undrained",
             Cause::Superseded => "superseded",
+            Cause::NoProgress => "no_progress",
         }
     }
 }

@@ -141,16 +141,21 @@ impl Machine {
                 let due = self.due.contains(over.until_ms, kind, grant.token.get(), Some(slot));
                 ensure(due, "T2", "a grant that keeps others out never ends")?;
             }
-            self.check_max_hold(slot, grant)?;
+            self.check_deadlines(slot, grant)?;
         }
         let in_locks: usize = self.locks.iter().map(|(_, lock)| lock.grants.len as usize).sum();
         ensure(in_locks == self.grants.len(), "S9", "a grant belongs to no lock")
     }
 
-    fn check_max_hold(&self, slot: SlabIndex, grant: &Grant) -> Result<(), Violation> {
-        let Some(due_ms) = self.max_hold_deadline(grant) else { return Ok(()) };
-        let due = self.due.contains(due_ms, DueKind::MaxHold, grant.token.get(), Some(slot));
-        ensure(due, "T2", "a grant is held beyond its longest hold")
+    fn check_deadlines(&self, slot: SlabIndex, grant: &Grant) -> Result<(), Violation> {
+        for (due_ms, kind) in self.deadlines_of(grant).into_iter().flatten() {
+            let due = self.due.contains(due_ms, kind, grant.token.get(), Some(slot));
+            match kind {
+                DueKind::Progress => ensure(due, "T6", "a grant is held without progress")?,
+                _ => ensure(due, "T2", "a grant is held beyond its longest hold")?,
+            }
+        }
+        Ok(())
     }
 
     /// Q3: each place is in the queue of each of its locks exactly once.
@@ -272,7 +277,11 @@ impl Machine {
         let deadlines = self.leases.len()
             + self.places.iter().filter(|(_, place)| place.until_ms.is_some()).count()
             + self.grants.iter().filter(|(_, grant)| !grant.is_held()).count()
-            + self.grants.iter().filter(|(_, g)| self.max_hold_deadline(g).is_some()).count()
+            + self
+                .grants
+                .iter()
+                .map(|(_, g)| self.deadlines_of(g).iter().flatten().count())
+                .sum::<usize>()
             + usize::from(self.quiet_until_ms.is_some())
             + self.owners.ending();
         ensure(self.due.len() == deadlines, "S9", "something is due that does not exist")

@@ -86,6 +86,11 @@ pub enum Answer {
         /// Whether it was closed before.
         existed: bool,
     },
+    /// The report of progress has arrived.
+    Progressed {
+        /// In how many milliseconds of the machine's clock a larger number is due; `None` if none was promised.
+        left_ms: Option<u64>,
+    },
 }
 
 impl Answer {

@@ -149,6 +149,14 @@ pub enum Command<'a> {
         /// The name of the operator, for the event; empty if not given.
         by: &'a str,
     },
+    /// Report how far the work under a hold has come. Only a number larger than all before counts as progress.
+    /// Available from [`LEVEL_PROGRESS`] on.
+    Progress {
+        /// One of the grants of the acquire request; the report counts for all of them.
+        hold: Hold<'a>,
+        /// The number.
+        number: u64,
+    },
 }
 
 /// The level from which on the machine counts acquire requests and executes [`Command::Abandon`]. Below it the machine
@@ -179,6 +187,10 @@ pub const LEVEL_POLICY: u16 = 7;
 /// such a request as `Malformed`.
 pub const LEVEL_PRIORITY: u16 = 8;
 
+/// The level from which on an acquire request may promise [`progress`](Acquire::progress_within_ms). Below it the
+/// machine refuses such a request and [`Command::Progress`] as `Malformed`.
+pub const LEVEL_PROGRESS: u16 = 9;
+
 /// The highest priority of an acquire request.
 pub const PRIORITY_MAX: u8 = 9;
 
@@ -195,10 +207,12 @@ impl Command<'_> {
         match self {
             Self::Abandon(_) => LEVEL_ABANDON,
             Self::SetAccess(change) => change.level(),
+            Self::Acquire(acquire) if acquire.progress_within_ms > 0 => LEVEL_PROGRESS,
             Self::Acquire(acquire) if acquire.priority > 0 => LEVEL_PRIORITY,
             Self::Acquire(acquire) if acquire.supersede.is_some() || acquire.resume => LEVEL_POLICY,
             Self::Acquire(acquire) if acquire.min_hold_ms > 0 => LEVEL_MIN_HOLD,
             Self::Drain { .. } | Self::Undrain { .. } => LEVEL_POLICY,
+            Self::Progress { .. } => LEVEL_PROGRESS,
             _ => 1,
         }
     }
@@ -227,7 +241,8 @@ impl Command<'_> {
             | Self::SetAccess(_)
             // At most 1,000 prefixes can be closed, and a full disk may be the reason for the maintenance.
             | Self::Drain { .. }
-            | Self::Undrain { .. } => false,
+            | Self::Undrain { .. }
+            | Self::Progress { .. } => false,
         }
     }
 }
@@ -285,6 +300,9 @@ pub struct Acquire<'a> {
     pub lock_delay_ms: u64,
     /// The longest time that the lock may be held.
     pub max_hold_ms: Option<u64>,
+    /// Within how much time after the grant, and after each report, the holder promises to report a larger number
+    /// with [`Command::Progress`]; 0 for no promise. Available from [`LEVEL_PROGRESS`] on.
+    pub progress_within_ms: u64,
     /// The least time from the grant to the next grant of the lock, even if the holder releases it earlier; 0 for none.
     /// Available from [`LEVEL_MIN_HOLD`] on.
     pub min_hold_ms: u64,
@@ -466,6 +484,7 @@ mod tests {
             lock_delay_ms: 0,
             max_hold_ms: None,
             min_hold_ms: 0,
+            progress_within_ms: 0,
             supersede: None,
             resume: false,
             priority: 0,
@@ -497,12 +516,13 @@ mod tests {
             (Command::SetAccess(AccessChange::SetIdentity { enabled: true }), false),
             (Command::Drain { prefix: "db/", by: "ops", reason }, false),
             (Command::Undrain { prefix: "db/", by: "ops" }, false),
+            (Command::Progress { hold, number: 1 }, false),
         ];
         for (command, grows) in &all {
             assert_eq!(command.grows(), *grows, "{command:?}");
         }
         let mut kinds: Vec<_> = all.iter().map(|(it, _)| core::mem::discriminant(it)).collect();
         kinds.dedup();
-        assert_eq!(kinds.len(), 19, "every command is here, next to others of its kind");
+        assert_eq!(kinds.len(), 20, "every command is here, next to others of its kind");
     }
 }

@@ -61,6 +61,21 @@ pub struct HolderView {
     pub max_hold_ms: Option<u64>,
     /// The least time from the grant to the next grant of the lock; 0 for none.
     pub min_hold_ms: u64,
+    /// The progress that the holder promised; `None` if it promised none or the grant is over.
+    pub progress: Option<ProgressView>,
+}
+
+/// How far the work under a grant has come, and when it must have come further.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProgressView {
+    /// The largest number reported; 0 before the first.
+    pub number: u64,
+    /// Within how much time a larger one must follow.
+    pub within_ms: u64,
+    /// How long ago the number was reported; before the first one, how long ago the lock was granted.
+    pub still_ms: u64,
+    /// In how much time a larger number is due.
+    pub left_ms: u64,
 }
 
 /// One place in a lock's queue.

@@ -286,6 +286,8 @@ fn is_harmless_twice(command: &Command<'_>) -> bool {
     match command {
         // The second finds the lease that the first granted or renewed.
         Command::Renew(_) | Command::GrantLease(_) => true,
+        // The second number is not larger than the first, so it changes nothing.
+        Command::Progress { .. } => true,
         // Another client may have acted in between: the second would undo that, or be refused for what the first did.
         Command::Revoke { .. }
         | Command::Acquire(_)

@@ -98,7 +98,12 @@ fn cause_of(machine: &Machine, lock: &str, token: Token, since: Revision) -> Cau
     let ends = |cause| {
         matches!(
             cause,
-            Cause::Released | Cause::Expired | Cause::Revoked | Cause::Forced | Cause::MaxHold
+            Cause::Released
+                | Cause::Expired
+                | Cause::Revoked
+                | Cause::Forced
+                | Cause::MaxHold
+                | Cause::NoProgress
         )
     };
     let mut causes = events.filter(|event| event.token == Some(token)).map(|event| event.cause);

@@ -132,7 +132,8 @@ fn reserved(principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
         | Command::Abandon(_)
         | Command::SetAccess(_)
         | Command::Drain { .. }
-        | Command::Undrain { .. } => return None,
+        | Command::Undrain { .. }
+        | Command::Progress { .. } => return None,
     };
     (key.starts_with(directory::RESERVED) && principal != MEMBER).then_some(Verb::Keys)
 }
@@ -262,6 +263,7 @@ mod tests {
             lock_delay_ms: 0,
             max_hold_ms: None,
             min_hold_ms: 0,
+            progress_within_ms: 0,
             supersede: None,
             resume: false,
             priority: 0,

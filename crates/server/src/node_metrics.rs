@@ -40,7 +40,8 @@ pub struct NodeMetrics {
 }
 
 /// The causes for which a holder can lose a lock.
-const LOSSES: [Cause; 4] = [Cause::Expired, Cause::Revoked, Cause::Forced, Cause::MaxHold];
+pub(crate) const LOSSES: [Cause; 5] =
+    [Cause::Expired, Cause::Revoked, Cause::Forced, Cause::MaxHold, Cause::NoProgress];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct LossLabels {

@@ -180,6 +180,7 @@ fn outcome_invariant(
         (Ok(Answer::Acquired(_)), Ok(Answer::Queued(_))) => "Q1",
         (Ok(Answer::Queued(_)) | Err(Refusal::Held(_)), Ok(Answer::Acquired(_))) => "Q2",
         (Ok(Answer::Forced { .. }), Ok(Answer::Forced { .. })) => "T2",
+        (Ok(Answer::Progressed { .. }), Ok(Answer::Progressed { .. })) => "T6",
         (Ok(Answer::Renewed(_)), Ok(Answer::Renewed(_))) => "T1",
         (Ok(Answer::Compacted { .. }), Ok(Answer::Compacted { .. })) => "W3",
         // They see different asks of the lease, or only one of them sees one.
@@ -217,6 +218,7 @@ fn event_invariant(machine: Option<&Event>, model: Option<&Event>) -> &'static s
         (Some(left), Some(right)) if left.cause == Cause::Granted && right.cause == left.cause => {
             "Q1"
         }
+        (_, Some(right)) if right.cause == Cause::NoProgress => "T6",
         (_, Some(right)) if right.cause == Cause::Granted => "Q2",
         (Some(left), _) if left.cause == Cause::Granted => "Q1",
         // A wait whose limit has passed must be over before anything else happens.
@@ -229,6 +231,7 @@ fn cause_invariant(event: &Event) -> &'static str {
     match (event.cause, &event.subject) {
         (Cause::Cooled | Cause::DelayOver, _) => "T2",
         (Cause::MinHoldOver, _) => "T5",
+        (Cause::NoProgress, _) => "T6",
         (Cause::Expired, _) => "T1",
         (Cause::Released | Cause::Forced, _) => "S4",
         (Cause::Queued, Subject::Lock(_)) => "Q3",
@@ -258,6 +261,9 @@ fn lock_invariant(machine: &LockView, model: &LockView) -> &'static str {
         }
         if left.state != right.state {
             return "T2";
+        }
+        if left.progress != right.progress {
+            return "T6";
         }
     }
     if machine.waiting != model.waiting { "Q3" } else { "model" }

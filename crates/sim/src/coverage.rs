@@ -14,7 +14,7 @@ const UNREACHABLE: [(&str, &str); 4] = [
     ("refusal WaitTimeout", "reported by an API to a caller that waits, never by the machine"),
 ];
 
-const ANSWERS: [&str; 22] = [
+const ANSWERS: [&str; 23] = [
     "LeaseGranted",
     "Renewed",
     "Revoked",
@@ -37,6 +37,7 @@ const ANSWERS: [&str; 22] = [
     "AccessSet",
     "Drained",
     "Undrained",
+    "Progressed",
 ];
 
 const REFUSALS: [&str; 37] = [
@@ -198,6 +199,7 @@ fn answer_name(answer: &Answer) -> &'static str {
         Answer::AccessSet => "AccessSet",
         Answer::Drained => "Drained",
         Answer::Undrained { .. } => "Undrained",
+        Answer::Progressed { .. } => "Progressed",
     }
 }
 

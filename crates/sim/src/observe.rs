@@ -180,7 +180,10 @@ impl<'a> ObservedStep<'a> {
     /// Whether these events can only come from what was due.
     fn is_due(&self, events: &[Event]) -> bool {
         let ends = |event: &Event| {
-            matches!(event.cause, Cause::WaitTimeout | Cause::MaxHold | Cause::DelayOver)
+            matches!(
+                event.cause,
+                Cause::WaitTimeout | Cause::MaxHold | Cause::NoProgress | Cause::DelayOver
+            )
                 // A rest that an operator ends has a reason.
                 || (event.cause == Cause::MinHoldOver && event.reason.is_none())
                 || (event.cause == Cause::Expired && matches!(event.subject, Subject::Lease(_)))

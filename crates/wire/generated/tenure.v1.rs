@@ -240,6 +240,19 @@ pub struct HolderView {
     pub renewed_ms: ::core::option::Option<u64>,
     #[prost(uint64, tag = "16")]
     pub min_hold_ms: u64,
+    #[prost(message, optional, tag = "17")]
+    pub progress: ::core::option::Option<ProgressView>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProgressView {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(uint64, tag = "2")]
+    pub within_ms: u64,
+    #[prost(uint64, tag = "3")]
+    pub still_ms: u64,
+    #[prost(uint64, tag = "4")]
+    pub left_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaiterView {
@@ -358,6 +371,7 @@ pub enum Cause {
     Drained = 23,
     Undrained = 24,
     Superseded = 25,
+    NoProgress = 26,
 }
 impl Cause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -392,6 +406,7 @@ impl Cause {
             Self::Drained => "CAUSE_DRAINED",
             Self::Undrained => "CAUSE_UNDRAINED",
             Self::Superseded => "CAUSE_SUPERSEDED",
+            Self::NoProgress => "CAUSE_NO_PROGRESS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -423,6 +438,7 @@ impl Cause {
             "CAUSE_DRAINED" => Some(Self::Drained),
             "CAUSE_UNDRAINED" => Some(Self::Undrained),
             "CAUSE_SUPERSEDED" => Some(Self::Superseded),
+            "CAUSE_NO_PROGRESS" => Some(Self::NoProgress),
             _ => None,
         }
     }
@@ -3366,6 +3382,8 @@ pub struct AcquireRequest {
     pub resume: bool,
     #[prost(uint32, tag = "19")]
     pub priority: u32,
+    #[prost(uint64, tag = "20")]
+    pub progress_within_ms: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AcquireResponse {
@@ -3461,6 +3479,28 @@ pub struct UpdateResponse {
     pub header: ::core::option::Option<Header>,
     #[prost(uint64, tag = "2")]
     pub version: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProgressRequest {
+    #[prost(string, tag = "1")]
+    pub lock: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub lease_slot: u32,
+    #[prost(uint64, tag = "3")]
+    pub lease_generation: u64,
+    #[prost(int64, tag = "4")]
+    pub lease: i64,
+    #[prost(uint64, tag = "5")]
+    pub token: u64,
+    #[prost(uint64, tag = "6")]
+    pub number: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProgressResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    #[prost(uint64, optional, tag = "2")]
+    pub left_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ForceRequest {
@@ -3936,6 +3976,30 @@ pub mod lock_admin_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("tenure.v1.LockAdminService", "Update"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn progress(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProgressRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ProgressResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.LockAdminService/Progress",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.LockAdminService", "Progress"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn force(
@@ -4521,7 +4585,7 @@ pub struct Request {
     pub traceparent: ::prost::alloc::string::String,
     #[prost(
         oneof = "request::Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 24, 25"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26"
     )]
     pub command: ::core::option::Option<request::Command>,
 }
@@ -4565,6 +4629,8 @@ pub mod request {
         Drain(super::DrainRequest),
         #[prost(message, tag = "25")]
         Undrain(super::UndrainRequest),
+        #[prost(message, tag = "26")]
+        Progress(super::ProgressRequest),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -4634,7 +4700,7 @@ pub struct Answer {
     pub revision: i64,
     #[prost(
         oneof = "answer::Result",
-        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24"
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
     )]
     pub result: ::core::option::Option<answer::Result>,
 }
@@ -4684,6 +4750,8 @@ pub mod answer {
         Drained(super::DrainResponse),
         #[prost(message, tag = "24")]
         Undrained(super::UndrainResponse),
+        #[prost(message, tag = "25")]
+        Progressed(super::ProgressResponse),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

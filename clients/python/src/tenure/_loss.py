@@ -6,6 +6,7 @@ EXPIRED = "expired"
 REVOKED = "revoked"
 FORCED = "forced"
 MAX_HOLD = "max_hold"
+NO_PROGRESS = "no_progress"
 GONE = "gone"
 UNREACHABLE = "cluster_unreachable"
 CREDENTIALS_REFUSED = "credentials_refused"
@@ -14,13 +15,14 @@ SUSPENDED = "suspended"
 RELEASED = "released"
 FORKED = "forked"
 
-_FROM_CLUSTER = frozenset((EXPIRED, REVOKED, FORCED, MAX_HOLD))
+_FROM_CLUSTER = frozenset((EXPIRED, REVOKED, FORCED, MAX_HOLD, NO_PROGRESS))
 
 _SENTENCES = {
     EXPIRED: "the lease was not renewed in time",
     REVOKED: "the lease was revoked by another caller",
     FORCED: "taken away by force",
     MAX_HOLD: "held as long as max_hold allows",
+    NO_PROGRESS: "no progress in the promised time",
     GONE: "the cluster does not have it any more",
     UNREACHABLE: "cluster unreachable for {seconds:.1f}s",
     CREDENTIALS_REFUSED: "the credentials are refused; not renewed for {seconds:.1f}s",

@@ -106,6 +106,7 @@ pub(crate) fn acquire(lease: Handle, lock: &str, wait: AskWait) -> Command<'_> {
         lock_delay_ms: 0,
         max_hold_ms: None,
         min_hold_ms: 0,
+        progress_within_ms: 0,
         supersede: None,
         resume: false,
         priority: 0,

@@ -64,6 +64,7 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
         let lease = format!(", lease {}", lease::short(holder.lease));
         let words = waiting::holder_words_with(holder, &lease);
         text.push_str(&format!("{label:<8} {words}\n"));
+        text.push_str(&progress_line(holder));
     }
     let queue: Vec<_> = explained.ahead.iter().chain(&explained.own).collect();
     let width = queue.iter().map(|it| output::clean(&it.client).width()).max().unwrap_or(0);
@@ -123,6 +124,17 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
 fn quiet_line(explained: &Explanation) -> String {
     let said = explained.quiet_ms.map(output::quiet);
     said.map_or(String::new(), |said| format!("restored {said}\n"))
+}
+
+/// How far a holder has come that promised progress, and when it must have come further.
+fn progress_line(holder: &v1::HolderView) -> String {
+    let Some(progress) = &holder.progress else { return String::new() };
+    let (still, left) = (duration::ms(progress.still_ms), duration::ms(progress.left_ms));
+    let number = match progress.number {
+        0 => format!("nothing reported yet, for {still}"),
+        number => format!("{number}, reported {still} ago"),
+    };
+    format!("progress {number}; a larger number is due in {left}\n")
 }
 
 /// Until when newer requests may pass us, or the last shown waiter if we do not wait; nothing for a queue without

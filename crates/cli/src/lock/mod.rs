@@ -84,6 +84,9 @@ struct HoldArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u8).range(..=9))]
     priority: u8,
+    /// Promise progress: report a larger number within this time, each time, or lose the lock
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
+    progress_within: Duration,
     /// Hold it in the foreground also where stdout is a pipe, whose reader must not wait for its end
     #[arg(long, conflicts_with = "lease")]
     hold: bool,
@@ -231,7 +234,7 @@ impl HoldArgs {
         if let Some(group) = &self.supersede {
             ask = ask.supersede(group);
         }
-        ask = ask.priority(self.priority);
+        ask = ask.priority(self.priority).progress_within(self.progress_within);
         ask.lock_delay(self.lock_delay).min_hold(self.min_hold).metadata(self.metadata.clone())
     }
 }

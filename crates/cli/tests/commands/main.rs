@@ -18,6 +18,7 @@ mod past;
 mod ports;
 mod printing;
 mod priority;
+mod progress;
 mod screens;
 #[path = "../../../fence/tests/fences/server.rs"]
 #[allow(dead_code, reason = "only one of the servers is needed here")]

@@ -66,6 +66,9 @@ pub enum Cause {
     Forced,
     /// The lock was held for its maximum hold time.
     MaxHold,
+    /// The holder did not report a larger number in the time that it promised with
+    /// [`progress_within`](crate::LockAsk::progress_within).
+    NoProgress,
     /// The cluster no longer has the lease or the grant, and this client does not know why.
     /// [`Guard::why_lost`](crate::Guard::why_lost) asks the cluster.
     Gone,
@@ -105,6 +108,7 @@ impl Cause {
             Self::Revoked => "revoked",
             Self::Forced => "forced",
             Self::MaxHold => "max_hold",
+            Self::NoProgress => "no_progress",
             Self::Gone => "gone",
             Self::Unreachable { .. } => "cluster_unreachable",
             Self::CredentialsRefused { .. } => "credentials_refused",
@@ -122,6 +126,7 @@ impl fmt::Display for Cause {
             Self::Revoked => f.write_str("the lease was revoked by another caller"),
             Self::Forced => f.write_str("taken away by force"),
             Self::MaxHold => f.write_str("held as long as max_hold allows"),
+            Self::NoProgress => f.write_str("no progress in the promised time"),
             Self::Gone => f.write_str("the cluster does not have it any more"),
             Self::Unreachable { silent } => {
                 write!(f, "cluster unreachable for {:.1}s", silent.as_secs_f64())

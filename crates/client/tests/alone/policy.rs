@@ -1,9 +1,9 @@
-//! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, and that a more
-//! urgent request passes others.
+//! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, that a more urgent
+//! request passes others, and that a holder keeps a lock as long as it progresses.
 
 use std::time::Duration;
 
-use tenure::Refusal;
+use tenure::{Cause, Refusal};
 
 use super::{Alone, refusal, until};
 
@@ -79,4 +79,33 @@ async fn a_priority_above_nine_is_refused() {
     let a = member.client("a").await;
     let Err(error) = a.lock("web").priority(10).await else { panic!("there is no such priority") };
     assert!(error.to_string().contains("priority"), "{error}");
+}
+
+#[tokio::test]
+async fn a_holder_that_promised_progress_loses_the_lock_when_it_is_stuck() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let within = Duration::from_millis(700);
+    let guard = a.lock("copy").progress_within(within).await.unwrap();
+    let asking = b.lock("copy");
+    let next = tokio::spawn(async move { asking.await });
+    for number in 1..=4 {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        let left = guard.progress(number).await.unwrap().expect("it promised");
+        assert!(left >= within, "{left:?}");
+    }
+    let left = guard.progress(2).await.unwrap().expect("it promised");
+    let shown = b.explain("copy").await.unwrap().lock.unwrap().holders[0].progress.unwrap();
+    assert_eq!((shown.number, shown.within), (4, within));
+    assert!(shown.left <= left, "{shown:?} {left:?}");
+    // It renews, and does not progress.
+    let lost = guard.lost().await;
+    assert_eq!(lost.cause(), Cause::NoProgress);
+    assert_eq!(lost.reason(), Some("the number stayed at 4 for 700 ms"));
+    let old = guard.token();
+    drop(guard);
+    let next = next.await.unwrap().unwrap();
+    assert!(next.token() > old);
+    assert_eq!(next.progress(1).await.unwrap(), None);
+    next.release().await.unwrap();
 }

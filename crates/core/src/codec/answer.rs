@@ -129,6 +129,10 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             out.put_u8(22);
             out.put_u8(u8::from(*existed));
         }
+        Answer::Progressed { left_ms } => {
+            out.put_u8(23);
+            out.put_optional(*left_ms);
+        }
     }
 }
 
@@ -173,6 +177,7 @@ fn get_answer(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
         20 => Answer::AccessSet,
         21 => Answer::Drained,
         22 => Answer::Undrained { existed: reader.flag()? },
+        23 => Answer::Progressed { left_ms: reader.optional()? },
         _ => return Err(Malformed),
     })
 }

@@ -189,6 +189,11 @@ fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
             out.put_bytes(prefix.as_bytes());
             put_who(out, by);
         }
+        Command::Progress { hold, number } => {
+            out.put_u8(20);
+            put_hold(out, hold);
+            out.put(*number);
+        }
     }
 }
 
@@ -256,6 +261,7 @@ fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
             Command::Drain { prefix, reason, by: get_who(reader)? }
         }
         19 => Command::Undrain { prefix: reader.text()?, by: get_who(reader)? },
+        20 => Command::Progress { hold: get_hold(reader)?, number: reader.number()? },
         _ => return Err(Malformed),
     })
 }
@@ -324,7 +330,8 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
             | u8::from(min_hold) << 2
             | u8::from(supersede) << 3
             | u8::from(acquire.resume) << 4
-            | u8::from(acquire.priority > 0) << 5,
+            | u8::from(acquire.priority > 0) << 5
+            | u8::from(acquire.progress_within_ms > 0) << 6,
     );
     if min_hold {
         out.put(acquire.min_hold_ms);
@@ -334,6 +341,9 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
     }
     if acquire.priority > 0 {
         out.put_u8(acquire.priority);
+    }
+    if acquire.progress_within_ms > 0 {
+        out.put(acquire.progress_within_ms);
     }
 }
 
@@ -358,7 +368,7 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
     let lock_delay_ms = reader.number()?;
     let max_hold_ms = reader.optional()?;
     let flags = reader.u8()?;
-    if flags > 63 {
+    if flags > 127 {
         return Err(Malformed);
     }
     let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
@@ -366,6 +376,7 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
     let min_hold_ms = if flags & 4 == 4 { get_positive(reader)? } else { 0 };
     let supersede = if flags & 8 == 8 { Some(reader.text()?) } else { None };
     let priority = if flags & 32 == 32 { get_priority(reader)? } else { 0 };
+    let progress_within_ms = if flags & 64 == 64 { get_positive(reader)? } else { 0 };
     Ok(Acquire {
         lease,
         locks,
@@ -374,6 +385,7 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
         lock_delay_ms,
         max_hold_ms,
         min_hold_ms,
+        progress_within_ms,
         supersede,
         resume: flags & 16 == 16,
         priority,

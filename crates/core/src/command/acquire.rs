@@ -14,7 +14,7 @@ use crate::outcome::{Acquired, Answer, Grants, Notice};
 use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease};
 use crate::state::due::DueKind;
 use crate::state::record::{
-    AskCount, GrantOptions, GrantState, GrantTimes, IN_LEASE, IN_LOCK, IN_QUEUE,
+    AskCount, GrantOptions, GrantState, GrantTimes, IN_LEASE, IN_LOCK, IN_QUEUE, ProgressState,
 };
 use crate::state::slab::SlabIndex;
 
@@ -131,6 +131,7 @@ impl Machine {
         }
         // The same limit bounds both: how long one grant may keep every other lease out.
         self.check_limit(Limit::MaxHoldMs, acquire.min_hold_ms)?;
+        self.check_limit(Limit::MaxHoldMs, acquire.progress_within_ms)?;
         if let Some(group) = acquire.supersede {
             self.check_name(group)?;
         }
@@ -207,7 +208,8 @@ impl Machine {
             max_hold_ms: acquire.max_hold_ms.and_then(NonZeroU64::new),
             min_hold_ms: acquire.min_hold_ms,
         };
-        let options = GrantOptions::new(acquire.metadata, times, acquire.purpose);
+        let progress = ProgressState::promised(acquire.progress_within_ms);
+        let options = GrantOptions::new(acquire.metadata, times, progress, acquire.purpose);
         let drained = asks.iter().find_map(|located| self.draining(located.ask.lock));
         if blocked.is_none() && drained.is_none() && !self.is_quiet() {
             // The places granted in the pass above may have taken the last tokens.

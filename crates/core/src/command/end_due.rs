@@ -60,6 +60,9 @@ impl Machine {
                         Urgency::Cooling,
                     );
                 }
+                (DueKind::Progress, Some(grant)) if self.is_in_phase(grant, None) => {
+                    self.progress_due(grant);
+                }
                 (DueKind::Cooling, Some(grant))
                     if self.is_in_phase(grant, Some(GrantPhase::Cooling)) =>
                 {

@@ -44,13 +44,13 @@ impl Machine {
         if self.tokens_left() == 0 {
             return Err(Refusal::TokensExhausted);
         }
-        let due_ms = self.max_hold_deadline(grant);
+        let deadlines = self.deadlines_of(grant);
         let old = self.grants.at(slot).token;
         let token = self.next_token();
         assert!(old < token || cfg!(mutants), "S2: tokens only grow");
-        if let Some(due_ms) = due_ms {
-            self.due.remove(due_ms, DueKind::MaxHold, old.get());
-            self.due.insert(due_ms, DueKind::MaxHold, token.get(), Some(slot));
+        for (due_ms, kind) in deadlines.into_iter().flatten() {
+            self.due.remove(due_ms, kind, old.get());
+            self.due.insert(due_ms, kind, token.get(), Some(slot));
         }
         let revision = self.begin_revision();
         let grant = self.grants.at_mut(slot);
@@ -129,8 +129,8 @@ impl Machine {
         let GrantState::Held(lease) = grant.state else {
             unreachable!("only a held grant is detached")
         };
-        if let Some(due_ms) = self.max_hold_deadline(grant) {
-            self.due.remove(due_ms, DueKind::MaxHold, grant.token.get());
+        for (due_ms, kind) in self.deadlines_of(grant).into_iter().flatten() {
+            self.due.remove(due_ms, kind, grant.token.get());
         }
         if grant.is_election() {
             self.now.vacant.push(grant.lock);
@@ -205,6 +205,14 @@ impl Machine {
             GrantState::Held(lease) => Some(lease),
             GrantState::Over(_) => None,
         }
+    }
+
+    /// When a held grant is taken away, for each reason for which that is due.
+    pub(crate) fn deadlines_of(&self, grant: &Grant) -> [Option<(u64, DueKind)>; 2] {
+        [
+            self.max_hold_deadline(grant).map(|due_ms| (due_ms, DueKind::MaxHold)),
+            self.progress_deadline(grant).map(|due_ms| (due_ms, DueKind::Progress)),
+        ]
     }
 
     /// When a held grant is taken away because it reached its longest hold.

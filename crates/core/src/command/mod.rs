@@ -12,6 +12,7 @@ mod key;
 mod lease;
 mod owner;
 mod priority;
+mod progress;
 mod queue;
 mod settings;
 mod supersede;
@@ -89,6 +90,7 @@ impl Machine {
                 let principal = self.recorded(request.principal);
                 self.drain(prefix, TakeAwayDetails { by, reason, principal })
             }
+            Command::Progress { hold, number } => self.progress(hold, *number),
             Command::Undrain { prefix, by } => {
                 let principal = self.recorded(request.principal);
                 self.undrain(prefix, TakeAwayDetails { by, reason: "", principal })

@@ -342,6 +342,9 @@ impl Machine {
             used.locks += 1;
             used.bytes += metadata.len() as u64;
         });
+        if let Some(due_ms) = self.progress_deadline(self.grants.at(grant)) {
+            self.due.insert(due_ms, DueKind::Progress, token.get(), Some(grant));
+        }
         let slot = mode_now.slot();
         let lease = self.leases.at(asker.lease);
         let record = self.locks.at(lock);

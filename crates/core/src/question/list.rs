@@ -194,6 +194,7 @@ impl Machine {
             lock_delay_ms: grant.options.lock_delay_ms(),
             max_hold_ms: grant.options.max_hold_ms(),
             min_hold_ms: grant.options.min_hold_ms(),
+            progress: self.progress_view(grant),
         }
     }
 

@@ -7,6 +7,9 @@ use super::slab::SlabIndex;
 /// The clock and every deadline stay at or below this, so that a deadline and a kind fit into one number.
 pub(crate) const CLOCK_MAX: u64 = (1 << 60) - 1;
 
+/// How many bits of that number the kind has.
+const KIND_BITS: u32 = 4;
+
 /// The kind of a deadline. Kinds due at the same instant end in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum DueKind {
@@ -19,6 +22,8 @@ pub(crate) enum DueKind {
     /// The leases of a revoked principal.
     Revoked = 6,
     MinHold = 7,
+    /// A promise of progress.
+    Progress = 8,
 }
 
 /// Everything with a deadline, ordered by (deadline, kind, id). The set is derived: it is not part of a snapshot, and
@@ -54,7 +59,7 @@ impl DueSet {
 
     /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<u64> {
-        self.0.first_key_value().map(|(&(when, _), _)| when >> 3)
+        self.0.first_key_value().map(|(&(when, _), _)| when >> KIND_BITS)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -63,8 +68,8 @@ impl DueSet {
 
     /// The items due at `clock_ms`, first to last.
     pub(crate) fn until(&self, clock_ms: u64) -> impl Iterator<Item = Due> {
-        let end = (clock_ms.min(CLOCK_MAX) + 1) << 3;
-        self.0.range(..(end, 0)).map(|(&(when, id), &slot)| Due { kind: kind_of(when), id, slot })
+        let last = key(clock_ms.min(CLOCK_MAX), DueKind::Progress, u64::MAX);
+        self.0.range(..=last).map(|(&(when, id), &slot)| Due { kind: kind_of(when), id, slot })
     }
 
     pub(crate) fn contains(
@@ -80,11 +85,11 @@ impl DueSet {
 
 fn key(deadline_ms: u64, kind: DueKind, id: u64) -> (u64, u64) {
     assert!(deadline_ms <= CLOCK_MAX, "a deadline is within the clock's range");
-    (deadline_ms << 3 | kind as u64, id)
+    (deadline_ms << KIND_BITS | kind as u64, id)
 }
 
 fn kind_of(when: u64) -> DueKind {
-    match when & 7 {
+    match when & ((1 << KIND_BITS) - 1) {
         0 => DueKind::WaitLimit,
         1 => DueKind::Lease,
         2 => DueKind::MaxHold,
@@ -92,6 +97,7 @@ fn kind_of(when: u64) -> DueKind {
         4 => DueKind::LockDelay,
         5 => DueKind::Quiet,
         6 => DueKind::Revoked,
-        _ => DueKind::MinHold,
+        7 => DueKind::MinHold,
+        _ => DueKind::Progress,
     }
 }

@@ -65,6 +65,7 @@ pub(crate) struct GrantOptions(Option<Arc<OptionValues>>);
 struct OptionValues {
     metadata: Box<[u8]>,
     times: GrantTimes,
+    progress: Option<Box<ProgressState>>,
     purpose: Purpose,
 }
 
@@ -79,19 +80,53 @@ pub(crate) struct GrantTimes {
     pub(crate) min_hold_ms: u64,
 }
 
+/// A promise that a number grows, and how far it has grown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ProgressState {
+    /// Within how much time a larger number must be reported.
+    pub(crate) within_ms: NonZeroU64,
+    /// The largest number reported; 0 before the first.
+    pub(crate) number: u64,
+    /// The clock when that number was reported; 0 before the first.
+    pub(crate) moved_ms: u64,
+}
+
+impl ProgressState {
+    /// A promise under which nothing was reported yet.
+    pub(crate) fn promised(within_ms: u64) -> Option<Self> {
+        NonZeroU64::new(within_ms).map(|within_ms| Self { within_ms, number: 0, moved_ms: 0 })
+    }
+}
+
 impl GrantOptions {
-    pub(crate) fn new(metadata: &[u8], times: GrantTimes, purpose: Purpose) -> Self {
-        let plain =
-            metadata.is_empty() && times == GrantTimes::default() && purpose == Purpose::Lock;
+    pub(crate) fn new(
+        metadata: &[u8],
+        times: GrantTimes,
+        progress: Option<ProgressState>,
+        purpose: Purpose,
+    ) -> Self {
+        let plain = metadata.is_empty()
+            && times == GrantTimes::default()
+            && progress.is_none()
+            && purpose == Purpose::Lock;
         if plain {
             return Self(None);
         }
         let metadata = Box::from(metadata);
-        Self(Some(Arc::new(OptionValues { metadata, times, purpose })))
+        let progress = progress.map(Box::new);
+        Self(Some(Arc::new(OptionValues { metadata, times, progress, purpose })))
     }
 
     pub(crate) fn with_metadata(&self, metadata: &[u8]) -> Self {
-        Self::new(metadata, self.times(), self.purpose())
+        Self::new(metadata, self.times(), self.progress(), self.purpose())
+    }
+
+    pub(crate) fn with_progress(&self, progress: ProgressState) -> Self {
+        Self::new(self.metadata(), self.times(), Some(progress), self.purpose())
+    }
+
+    pub(crate) fn progress(&self) -> Option<ProgressState> {
+        self.0.as_ref().and_then(|special| special.progress.as_deref().copied())
     }
 
     fn times(&self) -> GrantTimes {
@@ -372,6 +407,6 @@ mod tests {
         assert!(size_of::<Place>() + size_of::<WaitRecord>() <= 150);
         assert!(size_of::<Lease>() <= 190);
         // Options beside the defaults are shared by the grants of one request.
-        assert!(size_of::<OptionValues>() <= 48);
+        assert!(size_of::<OptionValues>() <= 56);
     }
 }

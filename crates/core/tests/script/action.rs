@@ -135,6 +135,7 @@ fn actor_command(
                 min_hold_ms: words.span("min").unwrap_or(0),
                 supersede: words.option("supersede"),
                 resume: words.flag("resume"),
+                progress_within_ms: words.span("progress").unwrap_or(0),
                 priority: words
                     .number("priority")
                     .map_or(0, |it| it.try_into().expect("a priority")),
@@ -161,6 +162,11 @@ fn actor_command(
         "downgrade" => {
             let lock = words.at(2);
             send(request, Command::Downgrade(Hold { lease, lock, token: current(lock) }));
+        }
+        "progress" => {
+            let (lock, number) = (words.at(2), number(words.at(3)));
+            let hold = Hold { lease, lock, token: current(lock) };
+            send(request, Command::Progress { hold, number });
         }
         "update" | "proclaim" => {
             let (lock, metadata) = (words.at(2), words.at(3).as_bytes());

@@ -54,6 +54,8 @@ fn show_answer(answer: &Answer) -> String {
         Answer::Drained => String::from("drained"),
         Answer::Undrained { existed: true } => String::from("opened"),
         Answer::Undrained { existed: false } => String::from("open already"),
+        Answer::Progressed { left_ms: None } => String::from("noted, nothing due"),
+        Answer::Progressed { left_ms: Some(ms) } => format!("noted, due in {}", show_span(*ms)),
         Answer::Abandoned { released: true } => String::from("abandoned, given up"),
         Answer::Abandoned { released: false } => String::from("abandoned"),
     }

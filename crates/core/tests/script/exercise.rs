@@ -5,8 +5,8 @@ use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::Effects;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LEVEL_MIN_HOLD,
-    LEVEL_POLICY, LEVEL_PRIORITY, LeaseRef, Purpose, Put, Request, RequestId, Revoker, Urgency,
-    WriteGuard,
+    LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LeaseRef, Purpose, Put, Request, RequestId,
+    Revoker, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
@@ -83,6 +83,7 @@ fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Sho
                     min_hold_ms: if machine.level() >= LEVEL_MIN_HOLD { 1_000 } else { 0 },
                     supersede: (machine.level() >= LEVEL_POLICY).then_some("exercise"),
                     resume: false,
+                    progress_within_ms: if machine.level() >= LEVEL_PROGRESS { 5_000 } else { 0 },
                     priority: if machine.level() >= LEVEL_PRIORITY { 3 } else { 0 },
                     purpose: Purpose::Election,
                     independent: false,
@@ -93,6 +94,9 @@ fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Sho
     for &(token, holder, created) in holders {
         let hold = Hold { lease, lock, token };
         run(machine, Command::Update { hold, metadata: b"new" });
+        if machine.level() >= LEVEL_PROGRESS {
+            run(machine, Command::Progress { hold, number: 7 });
+        }
         run(machine, Command::Downgrade(hold));
         run(machine, Command::Release(hold));
         for urgency in [Urgency::Cooling, Urgency::Now] {

@@ -194,6 +194,10 @@ fn explain(explained: &Explained) -> String {
     if !chain.is_empty() {
         parts.push(format!("chain {chain}"));
     }
+    for progress in explained.lock.holders.iter().filter_map(|holder| holder.progress) {
+        let (still, left) = (show_span(progress.still_ms), show_span(progress.left_ms));
+        parts.push(format!("at {} for {still}, more is due in {left}", progress.number));
+    }
     parts.push(match explained.freed {
         Freed::Now => String::from("free now"),
         Freed::IfSilentMs(ms) => format!("free in {} if silent", show_span(ms)),

@@ -70,6 +70,7 @@ fn requests() -> Vec<Request<'static>> {
         min_hold_ms: 0,
         supersede: Some("main"),
         resume: false,
+        progress_within_ms: 0,
         priority: 0,
         purpose: Purpose::Lock,
         independent: false,
@@ -77,6 +78,7 @@ fn requests() -> Vec<Request<'static>> {
     let full = Acquire {
         min_hold_ms: 54_000,
         resume: true,
+        progress_within_ms: 0,
         priority: 0,
         purpose: Purpose::Election,
         independent: true,

@@ -67,6 +67,7 @@ fn asks_with_min_hold() -> Vec<Request<'static>> {
         min_hold_ms: 54_000,
         supersede: None,
         resume: false,
+        progress_within_ms: 0,
         priority: 0,
         purpose: Purpose::Lock,
         independent: false,

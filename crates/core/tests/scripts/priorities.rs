@@ -307,6 +307,7 @@ impl Load {
             min_hold_ms: 0,
             supersede: None,
             resume: false,
+            progress_within_ms: 0,
             priority,
             purpose: Purpose::Lock,
             independent: false,

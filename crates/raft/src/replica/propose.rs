@@ -325,6 +325,7 @@ pub fn keeps(command: &Command<'_>) -> bool {
         | Command::Leave { .. }
         | Command::Downgrade(_)
         | Command::Stopped { .. }
+        | Command::Progress { .. }
         | Command::Abandon(_) => true,
         Command::GrantLease(_)
         | Command::Acquire(_)

@@ -45,6 +45,7 @@ pub(crate) fn command<'a>(
         Some(Wire::Stopped(it)) => stopped(it)?,
         Some(Wire::Downgrade(it)) => Command::Downgrade(downgrade(it)?),
         Some(Wire::Update(it)) => update(it)?,
+        Some(Wire::Progress(it)) => progress(it)?,
         Some(Wire::Force(it)) => force(it)?,
         Some(Wire::Drain(it)) => drain(it)?,
         Some(Wire::Undrain(it)) => undrain(it)?,
@@ -134,6 +135,7 @@ pub(crate) fn acquire<'a>(
         lock_delay_ms: ask.lock_delay_ms,
         max_hold_ms: ask.max_hold_ms,
         min_hold_ms: ask.min_hold_ms,
+        progress_within_ms: ask.progress_within_ms,
         supersede: (!ask.supersede.is_empty()).then_some(&*ask.supersede),
         resume: ask.resume,
         priority: priority(ask.priority)?,
@@ -271,6 +273,12 @@ pub(crate) fn update(it: &v1::UpdateRequest) -> Result<Command<'_>, Failure> {
     Ok(Command::Update { hold, metadata: &it.metadata })
 }
 
+pub(crate) fn progress(it: &v1::ProgressRequest) -> Result<Command<'_>, Failure> {
+    let lease = lease_ref(it.lease_slot, it.lease_generation, it.lease)?;
+    let hold = Hold { lease, lock: &it.lock, token: token(it.token)? };
+    Ok(Command::Progress { hold, number: it.number })
+}
+
 pub(crate) fn leave(it: &v1::LeaveRequest) -> Result<Command<'_>, Failure> {
     let lease = lease_ref(it.lease_slot, it.lease_generation, it.lease)?;
     Ok(Command::Leave { lease, lock: &it.lock })
@@ -301,7 +309,8 @@ fn lease_of(command: &Command<'_>) -> Option<LeaseRef> {
         | Command::Revoke { lease, .. }
         | Command::Release(Hold { lease, .. })
         | Command::Downgrade(Hold { lease, .. })
-        | Command::Update { hold: Hold { lease, .. }, .. } => Some(*lease),
+        | Command::Update { hold: Hold { lease, .. }, .. }
+        | Command::Progress { hold: Hold { lease, .. }, .. } => Some(*lease),
         Command::Put(put) => put.lease,
         _ => None,
     }

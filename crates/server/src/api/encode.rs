@@ -67,6 +67,9 @@ fn done(answer: &Answer, told: LeaseInAnswer) -> Wire {
         Answer::Deleted { existed } => {
             Wire::Deleted(v1::DeleteResponse { header: None, existed: *existed })
         }
+        Answer::Progressed { left_ms } => {
+            Wire::Progressed(v1::ProgressResponse { header: None, left_ms: *left_ms })
+        }
         Answer::Drained => Wire::Drained(v1::DrainResponse { header: None }),
         Answer::Undrained { existed } => {
             Wire::Undrained(v1::UndrainResponse { header: None, existed: *existed })
@@ -155,6 +158,12 @@ pub(crate) fn holder_view(view: &HolderView) -> v1::HolderView {
         lock_delay_ms: view.lock_delay_ms,
         max_hold_ms: view.max_hold_ms,
         min_hold_ms: view.min_hold_ms,
+        progress: view.progress.map(|it| v1::ProgressView {
+            number: it.number,
+            within_ms: it.within_ms,
+            still_ms: it.still_ms,
+            left_ms: it.left_ms,
+        }),
         renewed_ms: None,
     }
 }
@@ -366,6 +375,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::Revoked
         | Cause::Forced
         | Cause::MaxHold
+        | Cause::NoProgress
         | Cause::Cooled
         | Cause::DelayOver
         | Cause::MinHoldOver

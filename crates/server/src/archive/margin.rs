@@ -57,9 +57,12 @@ impl Margins {
         // Most holds are given back and concern no one here: decided without a copy.
         let concerns = match event.cause() {
             Cause::Granted | Cause::Released | Cause::MinHoldOver => self.handovers.knows(lock),
-            Cause::Expired | Cause::Revoked | Cause::Forced | Cause::MaxHold | Cause::Cooled => {
-                event.token().is_some()
-            }
+            Cause::Expired
+            | Cause::Revoked
+            | Cause::Forced
+            | Cause::MaxHold
+            | Cause::NoProgress
+            | Cause::Cooled => event.token().is_some(),
             _ => false,
         };
         if !concerns {

@@ -109,8 +109,10 @@ impl ArchiveQuery {
 
 /// Whether a holder lost a lock without asking for it.
 fn is_loss(event: &Recorded<'_>) -> bool {
-    let ends =
-        matches!(event.cause(), Cause::Expired | Cause::Revoked | Cause::Forced | Cause::MaxHold);
+    let ends = matches!(
+        event.cause(),
+        Cause::Expired | Cause::Revoked | Cause::Forced | Cause::MaxHold | Cause::NoProgress
+    );
     // Waiters have no token.
     ends && event.token().is_some()
 }

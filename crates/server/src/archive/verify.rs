@@ -169,7 +169,7 @@ impl Handovers {
             Cause::Released => HandoverKind::GivenBack,
             Cause::Expired => HandoverKind::Expired,
             // What keeps others out for a shorter time than the holder has is only a lock-delay.
-            Cause::Forced | Cause::Revoked | Cause::MaxHold
+            Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress
                 if event
                     .left_ms
                     .zip(stops_ms)
@@ -177,7 +177,9 @@ impl Handovers {
             {
                 HandoverKind::TakenAway
             }
-            Cause::Forced | Cause::Revoked | Cause::MaxHold => HandoverKind::Unprotected,
+            Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress => {
+                HandoverKind::Unprotected
+            }
             _ => return None,
         };
         let clock_ms = if kind == HandoverKind::GivenBack { Some(clock_ms) } else { stops_ms };
@@ -432,7 +434,9 @@ impl Verifier {
         let was = grants[at].phase;
         let until = event.left_ms.zip(clock_ms).map(|(left_ms, clock_ms)| left_ms + clock_ms);
         let next = match event.cause {
-            Cause::Forced | Cause::Revoked | Cause::MaxHold if event.left_ms.is_some() => {
+            Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress
+                if event.left_ms.is_some() =>
+            {
                 Some(VerifiedPhase::Revoking(until))
             }
             Cause::Expired | Cause::Cooled if event.left_ms.is_some() => {

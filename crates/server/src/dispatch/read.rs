@@ -326,6 +326,7 @@ mod tests {
                 lock_delay_ms: 0,
                 max_hold_ms: None,
                 min_hold_ms: 0,
+                progress_within_ms: 0,
                 supersede: None,
                 resume: false,
                 priority: 0,

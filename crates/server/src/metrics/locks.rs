@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Histogram, Scale};
+use crate::node_metrics::LOSSES;
 use crate::os;
 
 /// The most first segments that have metrics of their own; all others count as `other`.
@@ -299,14 +300,7 @@ impl TimedHolds {
                     ends = true;
                     over.push(place);
                 }
-                (
-                    Cause::Released
-                    | Cause::Expired
-                    | Cause::Revoked
-                    | Cause::Forced
-                    | Cause::MaxHold,
-                    None,
-                ) => {
+                (cause, None) if cause == Cause::Released || LOSSES.contains(&cause) => {
                     ends = true;
                     let is_release = event.cause() == Cause::Released;
                     self.totals.released += u64::from(is_release);
@@ -532,6 +526,7 @@ mod tests {
             lock_delay_ms: 0,
             max_hold_ms: None,
             min_hold_ms: 0,
+            progress_within_ms: 0,
             supersede: None,
             resume: false,
             priority: 0,

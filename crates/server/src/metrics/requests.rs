@@ -94,7 +94,12 @@ impl Class {
             Some(Command::Release(_) | Command::Leave(_)) => Class::Release,
             Some(Command::Force(_)) => Class::Force,
             Some(Command::Drain(_) | Command::Undrain(_)) => Class::Admin,
-            Some(Command::Update(_) | Command::Downgrade(_) | Command::Stopped(_)) => Class::Update,
+            Some(
+                Command::Update(_)
+                | Command::Downgrade(_)
+                | Command::Progress(_)
+                | Command::Stopped(_),
+            ) => Class::Update,
             Some(Command::Put(_)) => Class::Put,
             Some(Command::Delete(_)) => Class::Delete,
             Some(
@@ -122,7 +127,7 @@ impl Class {
             (_, "Unlock" | "Release" | "Resign" | "Leave") => Class::Release,
             (_, "Drain" | "Undrain") => Class::Admin,
             (_, "Force") => Class::Force,
-            (_, "Update" | "Downgrade" | "Stopped" | "Proclaim") => Class::Update,
+            (_, "Update" | "Downgrade" | "Progress" | "Stopped" | "Proclaim") => Class::Update,
             (_, "Put") => Class::Put,
             (_, "Delete") => Class::Delete,
             _ => Class::Read,

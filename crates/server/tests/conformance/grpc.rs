@@ -239,6 +239,7 @@ impl Caller {
             Command::Leave(it) => as_answer!(locks.leave(self.request(it)), Left),
             Command::Stopped(it) => as_answer!(locks.stopped(self.request(it)), Stopped),
             Command::Downgrade(it) => as_answer!(locks.downgrade(self.request(it)), Downgraded),
+            Command::Progress(it) => as_answer!(locks.progress(self.request(it)), Progressed),
             Command::Update(it) => as_answer!(locks.update(self.request(it)), Updated),
             Command::Force(it) => as_answer!(locks.force(self.request(it)), Forced),
             Command::Drain(it) => as_answer!(locks.drain(self.request(it)), Drained),
@@ -443,6 +444,7 @@ fn is_plain(ask: &v1::AcquireRequest) -> bool {
         && ask.supersede.is_empty()
         && !ask.resume
         && ask.priority == 0
+        && ask.progress_within_ms == 0
         && !ask.election
         && !ask.independent
 }

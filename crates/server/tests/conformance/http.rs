@@ -256,6 +256,11 @@ fn by_command(command: &Command, deadline_ms: Option<u32>) -> Option<(Sent, &'st
             let body = json!({"lease": lease, "token": token, "mode": "shared"});
             (with("PATCH", format!("/v1/locks/{}", escaped(&it.lock)), &body), "downgraded")
         }
+        Command::Progress(it) => {
+            let (lease, token) = (it.lease.to_string(), it.token.to_string());
+            let body = json!({"lease": lease, "token": token, "progress": it.number.to_string()});
+            (with("PATCH", format!("/v1/locks/{}", escaped(&it.lock)), &body), "progressed")
+        }
         Command::Update(it) => {
             let mut body = body;
             body.as_object_mut().unwrap().remove("lock");

@@ -31,6 +31,11 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
             ("stopped", stopped)
         }
         Command::Downgrade(it) => ("downgrade", hold(&it.lock, it.lease, it.token)),
+        Command::Progress(it) => {
+            let mut report = hold(&it.lock, it.lease, it.token);
+            report["number"] = json!(it.number.to_string());
+            ("progress", report)
+        }
         Command::Update(it) => {
             let mut update = hold(&it.lock, it.lease, it.token);
             update["metadata"] = text(&it.metadata);
@@ -142,6 +147,9 @@ fn acquire(ask: &v1::AcquireRequest) -> Value {
     if !ask.supersede.is_empty() {
         body.insert("supersede".into(), json!(ask.supersede));
     }
+    if ask.progress_within_ms > 0 {
+        body.insert("progress_within_ms".into(), json!(ask.progress_within_ms));
+    }
     if ask.priority > 0 {
         body.insert("priority".into(), json!(ask.priority));
     }
@@ -184,6 +192,7 @@ pub(crate) fn told(name: &str, it: &Value) -> Reported {
         "revoked" => Reported::new("revoked"),
         "left" => Reported::new("left"),
         "stopped" => Reported::new("stopped"),
+        "progressed" => Reported::new("progressed").with("due", it["left_ms"].is_u64()),
         "downgraded" => {
             let token = number(&it["token"]).unsigned_abs();
             Reported { grants: vec![(String::new(), token)], ..Reported::new("downgraded") }

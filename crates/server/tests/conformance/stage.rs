@@ -205,6 +205,13 @@ impl Stage {
                     ..Default::default()
                 })
             }
+            "progress" => Command::Progress(v1::ProgressRequest {
+                lock: name(),
+                lease,
+                token: token(),
+                number: step.option("number").map_or(0, |it| it.parse().unwrap()),
+                ..Default::default()
+            }),
             "update" => Command::Update(v1::UpdateRequest {
                 lock: name(),
                 lease,
@@ -290,6 +297,7 @@ impl Stage {
             min_hold_ms: step.option("min_hold").map_or(0, ms),
             supersede: step.option("supersede").unwrap_or_default().to_owned(),
             resume: step.option("resume").is_some(),
+            progress_within_ms: step.option("progress").map_or(0, ms),
             priority: step.option("priority").map_or(0, |it| it.parse().unwrap()),
             independent: step.option("independent").is_some(),
             election: step.option("election").is_some(),

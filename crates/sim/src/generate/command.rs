@@ -3,7 +3,8 @@
 //! Most commands are about the present state; some are late and name something of the past.
 
 use tenure_core::request::{
-    AskWait, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LeaseRef, Purpose, Urgency,
+    AskWait, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LeaseRef, Purpose,
+    Urgency,
 };
 use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
@@ -78,6 +79,10 @@ fn command(made: &mut Generator, view: &ObservedState, kind: CommandKind) -> Own
         CommandKind::Release => OwnedCommand::Release(hold(made, view)),
         CommandKind::Leave => leave(made, view),
         CommandKind::Downgrade => OwnedCommand::Downgrade(hold(made, view)),
+        // Few numbers, so that some are not larger than the one before.
+        CommandKind::Progress => {
+            OwnedCommand::Progress { hold: hold(made, view), number: made.rng.u64(..8) }
+        }
         CommandKind::Update => {
             OwnedCommand::Update { hold: hold(made, view), metadata: metadata(made) }
         }
@@ -376,6 +381,9 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     let urgent = swarm.priority > 0 && rng.u32(..100) < swarm.priority;
     let known = urgent && (view.level >= LEVEL_PRIORITY || rng.u32(..20) == 0);
     let priority = if known { [1, 1, 2, 9][rng.usize(..4)] } else { 0 };
+    let promises = swarm.progress > 0 && rng.u32(..100) < swarm.progress;
+    let known = promises && (view.level >= LEVEL_PROGRESS || rng.u32(..20) == 0);
+    let progress_within_ms = if known { rng.u64(1..40) * 100 } else { 0 };
     let purpose = if rng.u32(..100) < swarm.elections { Purpose::Election } else { Purpose::Lock };
     let independent = rng.u32(..100) < swarm.independent;
     let new = rng.u32(..100) < swarm.new_lease || view.leases.is_empty();
@@ -393,6 +401,7 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
         lock_delay_ms,
         max_hold_ms,
         min_hold_ms,
+        progress_within_ms,
         supersede,
         resume,
         priority,

@@ -44,6 +44,7 @@ impl Generator {
         // Not drawn, so that the other sequences stay as they are.
         let swarm = if seed % 4 == 3 { swarm.with_access() } else { swarm };
         let swarm = if seed % 5 == 4 { swarm.with_priorities(seed) } else { swarm };
+        let swarm = if seed % 7 == 6 { swarm.with_progress(seed) } else { swarm };
         // Lengths differ: short sequences are cheap and find shallow bugs.
         let left = rng.usize(commands.div_ceil(4)..=commands.max(1));
         Self {

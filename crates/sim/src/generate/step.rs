@@ -135,6 +135,7 @@ pub struct OwnedAcquire {
     pub lock_delay_ms: u64,
     pub max_hold_ms: Option<u64>,
     pub min_hold_ms: u64,
+    pub progress_within_ms: u64,
     pub supersede: Option<String>,
     pub resume: bool,
     pub priority: u8,
@@ -202,6 +203,10 @@ pub enum OwnedCommand {
         lock: String,
     },
     Downgrade(OwnedHold),
+    Progress {
+        hold: OwnedHold,
+        number: u64,
+    },
     Update {
         hold: OwnedHold,
         metadata: Vec<u8>,
@@ -295,6 +300,9 @@ impl OwnedCommand {
             OwnedCommand::Release(hold) => Command::Release(hold.lend()),
             OwnedCommand::Leave { lease, lock } => Command::Leave { lease: *lease, lock },
             OwnedCommand::Downgrade(hold) => Command::Downgrade(hold.lend()),
+            OwnedCommand::Progress { hold, number } => {
+                Command::Progress { hold: hold.lend(), number: *number }
+            }
             OwnedCommand::Update { hold, metadata } => {
                 Command::Update { hold: hold.lend(), metadata }
             }
@@ -362,6 +370,7 @@ fn lend_acquire(acquire: &OwnedAcquire) -> Acquire<'_> {
         lock_delay_ms: acquire.lock_delay_ms,
         max_hold_ms: acquire.max_hold_ms,
         min_hold_ms: acquire.min_hold_ms,
+        progress_within_ms: acquire.progress_within_ms,
         supersede: acquire.supersede.as_deref(),
         resume: acquire.resume,
         priority: acquire.priority,

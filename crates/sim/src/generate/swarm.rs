@@ -28,6 +28,7 @@ pub(super) enum CommandKind {
     SetAccess,
     Drain,
     Undrain,
+    Progress,
     /// A repetition of an earlier request.
     Retry,
     /// A request that no client would send.
@@ -125,6 +126,8 @@ pub(super) struct Swarm {
     pub silences: bool,
     /// The percentage of asks with a priority.
     pub priority: u32,
+    /// The percentage of asks that promise progress.
+    pub progress: u32,
     /// Whether leases last for minutes and time passes fast, so that waiters grow old.
     pub patient: bool,
 }
@@ -212,6 +215,7 @@ impl Swarm {
             end_of_time: rng.u32(..60) == 0,
             silences: rng.u32(..6) == 0,
             priority: 0,
+            progress: 0,
             patient: false,
         }
     }
@@ -230,6 +234,16 @@ impl Swarm {
         let mut rng = Rng::with_seed(seed);
         self.priority = rng.u32(10..=70);
         self.patient = rng.bool();
+        self
+    }
+
+    /// Makes some requests of the sequence promise progress, and adds reports.
+    pub(super) fn with_progress(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        self.progress = rng.u32(20..=80);
+        let weight = self.total.div_ceil(rng.u32(4..=16));
+        self.weights.push((CommandKind::Progress, weight));
+        self.total += weight;
         self
     }
 

@@ -164,9 +164,13 @@ fn acted_on(command: &Command<'_>, answer: &Answer) -> Vec<LeaseRef> {
         (Command::Revoke { lease, by: Revoker::Holder } | Command::Leave { lease, .. }, _) => {
             vec![*lease]
         }
-        (Command::Release(hold) | Command::Downgrade(hold) | Command::Update { hold, .. }, _) => {
-            vec![hold.lease]
-        }
+        (
+            Command::Release(hold)
+            | Command::Downgrade(hold)
+            | Command::Update { hold, .. }
+            | Command::Progress { hold, .. },
+            _,
+        ) => vec![hold.lease],
         (Command::Acquire(acquire), _) => match acquire.lease {
             AskLease::Existing(lease) => vec![lease],
             AskLease::New(_) => Vec::new(),

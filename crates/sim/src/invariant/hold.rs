@@ -20,9 +20,10 @@ pub(super) fn before_command(
         return Ok(());
     }
     match &request.command {
-        Command::Release(hold) | Command::Downgrade(hold) | Command::Update { hold, .. } => {
-            held(ledger, handles, hold)
-        }
+        Command::Release(hold)
+        | Command::Downgrade(hold)
+        | Command::Update { hold, .. }
+        | Command::Progress { hold, .. } => held(ledger, handles, hold),
         Command::Force { lock, token, .. } => {
             let grant = find(ledger, lock, *token);
             let standing = grant.map(|grant| grant.standing);

@@ -54,7 +54,9 @@ pub(super) fn before_command(
         }
         (Command::Revoke { lease, .. }, _) => must_live(ledger, handles, *lease, "is revoked"),
         (Command::Release(hold) | Command::Downgrade(hold), _)
-        | (Command::Update { hold, .. }, _) => must_live(ledger, handles, hold.lease, "holds"),
+        | (Command::Update { hold, .. } | Command::Progress { hold, .. }, _) => {
+            must_live(ledger, handles, hold.lease, "holds")
+        }
         (Command::Leave { lease, .. }, _) => must_live(ledger, handles, *lease, "leaves"),
         (Command::Acquire(acquire), _) => match acquire.lease {
             AskLease::Existing(lease) => must_live(ledger, handles, lease, "asks"),

@@ -379,7 +379,7 @@ impl ObservedLedger {
 
     /// Whether an end for this cause leaves the grant cooling rather than delayed.
     pub fn cools(&self, part: &ObservedCommand<'_>, cause: Cause, token: Token) -> bool {
-        if !matches!(cause, Cause::Forced | Cause::Revoked | Cause::MaxHold) {
+        if !matches!(cause, Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress) {
             return false;
         }
         let urgency = match part.command.map(|(request, _)| &request.command) {

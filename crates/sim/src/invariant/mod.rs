@@ -15,6 +15,7 @@ mod ledger;
 mod notice;
 mod once;
 mod priority;
+mod progress;
 mod queue;
 mod supersede;
 mod time;
@@ -54,6 +55,7 @@ pub struct Checks {
     once: once::Once,
     asks: abandon::AskCounts,
     access: access::AccessLedger,
+    progress: progress::KnownPromises,
     steps: u64,
 }
 
@@ -136,6 +138,7 @@ impl Checks {
         lease::views(&self.ledger, seen)?;
         time::views(&self.ledger, seen)?;
         queue::views(&self.ledger, seen)?;
+        self.progress.views(seen)?;
         supersede::views(seen)?;
         history::check(machine, seen, self.steps)?;
         self.ledger.settle(seen);

@@ -163,7 +163,7 @@ fn grant_event(
         }
         Cause::Released if is_abandoned(part) => return Ok(()),
         Cause::Released => return rests(ledger, event, grant),
-        Cause::Forced | Cause::Revoked | Cause::MaxHold
+        Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress
             if ledger.cools(part, event.cause, token) =>
         {
             let lease = ledger.leases.get(&grant.lease.0);
@@ -181,7 +181,7 @@ fn grant_event(
         }
         // When the holder itself revokes, nothing cools and nothing is delayed.
         Cause::Revoked if own_word(part) => return rests(ledger, event, grant),
-        Cause::Expired | Cause::Forced | Cause::Revoked | Cause::MaxHold => {}
+        Cause::Expired | Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress => {}
         _ => return Ok(()),
     }
     // At the largest clock the delay is cut short.

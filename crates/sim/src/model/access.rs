@@ -122,11 +122,11 @@ impl Rules {
                 let force = || if ask.priority > 0 { each(Verb::Force) } else { None };
                 each(verb).or_else(force)
             }
-            Command::Downgrade(hold) | Command::Update { hold, .. } => {
-                may(Verb::Acquire, hold.lock)
-                    .and(may(Verb::Elect, hold.lock))
-                    .map(|_| Verb::Acquire)
-            }
+            Command::Downgrade(hold)
+            | Command::Update { hold, .. }
+            | Command::Progress { hold, .. } => may(Verb::Acquire, hold.lock)
+                .and(may(Verb::Elect, hold.lock))
+                .map(|_| Verb::Acquire),
             Command::Force { lock, .. } => may(Verb::Force, lock),
             Command::Put(put) => may(Verb::Keys, put.key),
             Command::Delete { key, .. } => may(Verb::Keys, key),

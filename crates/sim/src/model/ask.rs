@@ -67,6 +67,7 @@ impl Model {
             lock_delay_ms: ask.lock_delay_ms,
             max_hold_ms: ask.max_hold_ms,
             min_hold_ms: ask.min_hold_ms,
+            progress_within_ms: ask.progress_within_ms,
             group: ask.supersede.map(|group| Name::new(group).expect("it was checked")),
             priority: ask.priority,
             purpose: ask.purpose,
@@ -131,6 +132,7 @@ impl Model {
         self.within(Limit::LockDelayMs, ask.lock_delay_ms)?;
         self.within(Limit::MaxHoldMs, ask.max_hold_ms.unwrap_or(0))?;
         self.within(Limit::MaxHoldMs, ask.min_hold_ms)?;
+        self.within(Limit::MaxHoldMs, ask.progress_within_ms)?;
         if let Some(group) = ask.supersede {
             self.name(group)?;
         }

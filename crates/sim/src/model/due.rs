@@ -25,6 +25,7 @@ enum DueWhat {
     Cooling(Name, Token),
     LockDelay(Name, Token),
     MinHold(Name, Token),
+    Progress(Name, Token),
     Quiet,
     /// The leases of a revoked principal with this number.
     Revoked(u64, Vec<LeaseId>),
@@ -44,6 +45,7 @@ impl DueItem {
             DueWhat::Quiet => (5, 0),
             DueWhat::Revoked(number, _) => (6, *number),
             DueWhat::MinHold(_, token) => (7, token.get()),
+            DueWhat::Progress(_, token) => (8, token.get()),
             DueWhat::RevokedLease(_) => unreachable!("it is made after sorting"),
         };
         (self.deadline_ms, kind, id)
@@ -66,6 +68,9 @@ impl Model {
         for (name, lock) in &self.locks {
             for grant in &lock.grants {
                 let (name, token) = (name.clone(), grant.token);
+                if let Some(due_ms) = self.progress_due_ms(grant) {
+                    add(due_ms, DueWhat::Progress(name.clone(), token));
+                }
                 match (grant.state, grant.max_hold_due_ms) {
                     (GrantState::Held, None) => {}
                     (GrantState::Held, Some(due_ms)) => add(due_ms, DueWhat::MaxHold(name, token)),
@@ -184,6 +189,14 @@ impl Model {
                     return BTreeSet::new();
                 }
                 self.take_away(&lock, token, Cause::MaxHold, Urgency::Cooling, ("", ""));
+                self.if_gone(lock, token)
+            }
+            DueWhat::Progress(lock, token) => {
+                // Its lease may just have ended, or its longest hold may be over.
+                if self.grant(&lock, token).is_none_or(|grant| !grant.is_held()) {
+                    return BTreeSet::new();
+                }
+                self.no_progress(&lock, token);
                 self.if_gone(lock, token)
             }
             DueWhat::Cooling(lock, token) => {

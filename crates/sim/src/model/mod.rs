@@ -15,6 +15,7 @@ mod key;
 mod lease;
 mod once;
 mod pass;
+mod progress;
 mod state;
 mod supersede;
 mod take_away;
@@ -41,7 +42,7 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 8;
+const LEVEL_MAX: u16 = 9;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
@@ -72,6 +73,9 @@ const LEVEL_GROUPS: u16 = 7;
 
 /// The level from which on an ask may have a priority.
 const LEVEL_PRIORITY: u16 = 8;
+
+/// The level from which on an ask may promise progress.
+const LEVEL_PROGRESS: u16 = 9;
 
 /// The highest priority, and how much earlier each step counts as having asked.
 const PRIORITY_MAX: u8 = 9;
@@ -185,6 +189,7 @@ struct Grant {
     max_hold_ms: Option<u64>,
     max_hold_due_ms: Option<u64>,
     min_hold_ms: u64,
+    progress: Option<progress::ModelPromise>,
     /// The number of asks that rely on it; `None` if asks were not counted when it was asked for.
     asks: Option<u64>,
     /// The owner of the lease.
@@ -212,6 +217,8 @@ struct Place {
     lock_delay_ms: u64,
     max_hold_ms: Option<u64>,
     min_hold_ms: u64,
+    /// Within how much time it promises progress once it is granted.
+    progress_within_ms: u64,
     /// The group whose older waiters it replaces.
     group: Option<Name>,
     priority: u8,
@@ -328,6 +335,16 @@ impl Model {
                 }
                 Some(Request { command: Command::Acquire(ask), .. })
                     if self.level < LEVEL_PRIORITY && ask.priority > 0 =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::Acquire(ask), .. })
+                    if self.level < LEVEL_PROGRESS && ask.progress_within_ms > 0 =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::Progress { .. }, .. })
+                    if self.level < LEVEL_PROGRESS =>
                 {
                     Err(Refusal::Malformed)
                 }
@@ -494,6 +511,7 @@ impl Model {
                 self.drain(self.named(principal), prefix, (by, reason))
             }
             Command::Undrain { prefix, by } => self.undrain(prefix, by),
+            Command::Progress { hold, number } => self.report(hold, *number, handle_of),
         }
     }
 

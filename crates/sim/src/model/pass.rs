@@ -7,6 +7,7 @@ use tenure_core::outcome::{self, Grants, Notice};
 use tenure_types::{Mode, Name};
 
 use super::event::held_event;
+use super::progress::ModelPromise;
 use super::state::later;
 use super::{Grant, GrantState, Model, NO_HANDLE, Place};
 
@@ -83,6 +84,7 @@ impl Model {
                 max_hold_ms: place.max_hold_ms,
                 max_hold_due_ms: due,
                 min_hold_ms: place.min_hold_ms,
+                progress: ModelPromise::promised(place.progress_within_ms, self.clock_ms),
                 asks: place.asks,
                 owner: lease.owner.clone(),
             };

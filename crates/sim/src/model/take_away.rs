@@ -65,7 +65,7 @@ impl Model {
     }
 
     /// The grant that a holder names.
-    fn held_under(
+    pub(super) fn held_under(
         &self,
         hold: &Hold<'_>,
         handle_of: HandleOf<'_>,

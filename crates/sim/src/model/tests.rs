@@ -124,6 +124,7 @@ fn ask<'a>(lease: u64, locks: &[(&'a str, Mode)]) -> Acquire<'a> {
         lock_delay_ms: 0,
         max_hold_ms: None,
         min_hold_ms: 0,
+        progress_within_ms: 0,
         supersede: None,
         resume: false,
         priority: 0,

@@ -41,6 +41,7 @@ impl Model {
             lock_delay_ms: grant.lock_delay_ms,
             max_hold_ms: grant.max_hold_ms,
             min_hold_ms: grant.min_hold_ms,
+            progress: self.view_progress(grant),
         }
     }
 

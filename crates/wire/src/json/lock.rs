@@ -11,6 +11,8 @@ use super::{
 };
 use crate::{Failure, v1};
 
+pub use super::patch::{Patch, Patched};
+
 /// `POST /v1/locks/{lock}` and `POST /v1/locks`, and `acquire` on a session: locks to be acquired, all or none.
 ///
 /// In a path the lock is not in the body, and `?wait=` says how long to wait; without it: not at all.
@@ -66,6 +68,10 @@ pub struct Acquire {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 9)]
     pub priority: Option<u32>,
+    /// Within how much time after the grant, and after each report, the holder promises to report a larger number. A
+    /// holder that does not is asked to stop, and loses the lock. From feature level 9 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress_within_ms: Option<u64>,
     /// A candidacy rather than a lock.
     #[serde(default, skip_serializing_if = "is_false")]
     pub election: bool,
@@ -142,6 +148,7 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             supersede: ask.supersede.unwrap_or_default(),
             resume: ask.resume,
             priority: ask.priority.unwrap_or(0),
+            progress_within_ms: ask.progress_within_ms.unwrap_or(0),
             election: ask.election,
             independent: ask.independent,
             locks: ask.locks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
@@ -215,40 +222,6 @@ impl Acquired {
             header,
         }
     }
-}
-
-/// `PATCH /v1/locks/{lock}`: new metadata for a held lock, or `"mode":"shared"` to downgrade it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Patch {
-    /// The lease that holds.
-    pub lease: Decimal,
-    /// The token of the grant.
-    pub token: Decimal,
-    /// The new metadata, as text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<String>,
-    /// The same, as base64.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metadata_base64: Option<String>,
-    /// `shared`: hold the lock shared from now on, without a gap. Not together with metadata.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<LockMode>,
-}
-
-/// The lock was changed.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Patched {
-    /// The name of the lock.
-    pub lock: String,
-    /// After new metadata: the lock's version.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<u64>,
-    /// After a downgrade: the new token.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<Decimal>,
-    /// The member that answers, and its revision.
-    pub header: Header,
 }
 
 /// `DELETE /v1/locks/{lock}?lease=&token=`: the lock was given back.

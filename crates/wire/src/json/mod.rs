@@ -15,6 +15,7 @@ pub mod key;
 pub mod lease;
 pub mod lock;
 mod mode;
+mod patch;
 pub mod plain;
 mod schema;
 pub mod session;
@@ -26,7 +27,7 @@ pub use content::{bytes_from, text_or_base64};
 pub use decimal::Decimal;
 pub use mode::{LockMode, Standing};
 pub use schema::schemas;
-pub use view::{Header, Holder, HolderShown, Holding, LockShown, WaiterShown};
+pub use view::{Header, Holder, HolderShown, Holding, LockShown, ProgressShown, WaiterShown};
 
 /// Omits `false` when serializing.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

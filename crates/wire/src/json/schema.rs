@@ -83,6 +83,7 @@ pub fn schemas() -> Vec<(String, RefOr<Schema>)> {
         super::session::Queued,
         super::session::Left,
         super::session::NewToken,
+        super::session::Progressed,
         super::session::Version,
         super::session::LeaseAnswer,
         super::session::LockState,
@@ -97,6 +98,7 @@ pub fn schemas() -> Vec<(String, RefOr<Schema>)> {
         super::session::Request,
         super::session::Hold,
         super::session::HoldUpdate,
+        super::session::ProgressReport,
         super::session::Renew,
         super::session::Revoke,
         super::session::Which,
@@ -117,6 +119,7 @@ pub fn schemas() -> Vec<(String, RefOr<Schema>)> {
         super::Holding,
         super::LockShown,
         super::HolderShown,
+        super::ProgressShown,
         super::WaiterShown,
     ];
     all.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -163,6 +163,33 @@ pub struct HolderShown {
     /// The least time from the grant to the next grant; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_hold_ms: Option<u64>,
+    /// The progress that the holder promised; absent if it promised none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressShown>,
+}
+
+/// How far the work under a grant has come, and when it must have come further.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ProgressShown {
+    /// The largest number reported; 0 before the first.
+    pub number: Decimal,
+    /// Within how much time a larger one must follow.
+    pub within_ms: u64,
+    /// How long ago the number was reported; before the first one, how long ago the lock was granted.
+    pub still_ms: u64,
+    /// In how much time a larger number is due.
+    pub left_ms: u64,
+}
+
+impl From<v1::ProgressView> for ProgressShown {
+    fn from(progress: v1::ProgressView) -> Self {
+        Self {
+            number: Decimal(progress.number),
+            within_ms: progress.within_ms,
+            still_ms: progress.still_ms,
+            left_ms: progress.left_ms,
+        }
+    }
 }
 
 impl From<v1::HolderView> for HolderShown {
@@ -187,6 +214,7 @@ impl From<v1::HolderView> for HolderShown {
             lock_delay_ms: holder.lock_delay_ms,
             max_hold_ms: holder.max_hold_ms,
             min_hold_ms: (holder.min_hold_ms > 0).then_some(holder.min_hold_ms),
+            progress: holder.progress.map(Into::into),
         }
     }
 }

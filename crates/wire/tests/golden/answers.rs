@@ -67,6 +67,16 @@ fn answers_about_locks_are_spoken_as_ever() {
     check_result("drained", R::Drained(v1::DrainResponse { header: None }));
     let undrained = v1::UndrainResponse { header: None, existed: true };
     check_result("undrained", R::Undrained(undrained));
+    let progressed = v1::ProgressResponse { header: None, left_ms: Some(299_000) };
+    check_result("progressed", R::Progressed(progressed));
+    let progress =
+        v1::ProgressView { number: 42, within_ms: 300_000, still_ms: 1_000, left_ms: 299_000 };
+    let mut moving = lock_view();
+    moving.holders[0].progress = Some(progress);
+    check_result(
+        "lock_progress",
+        R::Lock(v1::GetLockResponse { header: None, lock: Some(moving) }),
+    );
     let drained = Some(drain_view());
     let below = v1::ExplainResponse { drained, ..Default::default() };
     check_result("explained_drained", R::Explained(below));

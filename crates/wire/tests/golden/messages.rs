@@ -132,6 +132,7 @@ pub(crate) fn lock_view() -> v1::LockView {
             max_hold_ms: Some(7_200_000),
             min_hold_ms: 0,
             renewed_ms: Some(2_000),
+            progress: None,
         }],
         waiting: 1,
     }

@@ -134,6 +134,7 @@ fn commands_about_locks_are_spoken_as_ever() {
         supersede: String::new(),
         resume: false,
         priority: 0,
+        progress_within_ms: 0,
     };
     check_reads("session_request_acquire", &session(Command::Acquire(acquire.clone())));
     check_command("acquire_now", Command::Acquire(acquire.clone()));
@@ -141,8 +142,10 @@ fn commands_about_locks_are_spoken_as_ever() {
     check_command("acquire_min_hold", Command::Acquire(once_per_hour));
     let newest = v1::AcquireRequest { supersede: "main".into(), resume: true, ..acquire.clone() };
     check_command("acquire_supersede", Command::Acquire(newest));
-    let urgent = v1::AcquireRequest { priority: 5, ..acquire };
+    let urgent = v1::AcquireRequest { priority: 5, ..acquire.clone() };
     check_command("acquire_priority", Command::Acquire(urgent));
+    let moving = v1::AcquireRequest { progress_within_ms: 300_000, ..acquire };
+    check_command("acquire_progress", Command::Acquire(moving));
     let (lease_slot, lease_generation, lease, token) = (SLOT, GENERATION, LEASE, 1043);
     let lock = || "deploy".to_owned();
     check_command(
@@ -158,6 +161,17 @@ fn commands_about_locks_are_spoken_as_ever() {
     check_command(
         "leave",
         Command::Leave(v1::LeaveRequest { lock: lock(), lease_slot, lease_generation, lease }),
+    );
+    check_command(
+        "progress",
+        Command::Progress(v1::ProgressRequest {
+            lock: lock(),
+            lease_slot,
+            lease_generation,
+            lease,
+            token,
+            number: 42,
+        }),
     );
     check_command(
         "downgrade",

@@ -103,6 +103,7 @@ fn word(cause: EventCause) -> &'static str {
         EventCause::Revoked => "revoked",
         EventCause::Forced => "forced",
         EventCause::MaxHold => "max_hold",
+        EventCause::NoProgress => "no_progress",
         EventCause::RevokeEnded => "revoke_ended",
         EventCause::DelayEnded => "delay_ended",
         EventCause::Downgraded => "downgraded",

@@ -92,6 +92,9 @@ impl Machine {
                     if let Some(due_ms) = self.max_hold_deadline(self.grants.at(slot)) {
                         self.due.insert(due_ms, DueKind::MaxHold, token.get(), Some(slot));
                     }
+                    if let Some(due_ms) = self.progress_deadline(self.grants.at(slot)) {
+                        self.due.insert(due_ms, DueKind::Progress, token.get(), Some(slot));
+                    }
                 }
                 GrantState::Over(over) => {
                     let kind = over.phase.due();

@@ -7,21 +7,20 @@ use core::num::{NonZeroU32, NonZeroU64};
 use tenure_types::{Epoch, Limit, Limits, Name, PlaceNumber, Revision, Term, Token};
 
 use super::drains::{get_drains, put_drains};
+use super::options::{get_options, put_options};
 use crate::access::Access;
 use crate::codec::access::{get_access, put_access};
-use crate::codec::request::{get_lease_id, get_positive, get_priority};
+use crate::codec::request::{get_lease_id, get_priority};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::{LEVEL_MAX, Machine};
-use crate::request::{
-    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, Purpose,
-};
+use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY};
 use crate::state::drain::Drains;
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::owner::OwnerId;
 use crate::state::record::{
-    AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantOptions, GrantPhase, GrantState,
-    GrantTimes, Key, KeyRequest, Lease, Lock, Place, Remembered, SeqRequest, WaitRecord,
+    AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantPhase, GrantState, Key, KeyRequest,
+    Lease, Lock, Place, Remembered, SeqRequest, WaitRecord,
 };
 use crate::state::slab::SlabIndex;
 
@@ -509,44 +508,6 @@ impl SnapshotRecord for KeyRequest {
 fn get_u64(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let bytes = reader.raw(8)?.try_into().map_err(|_| Malformed)?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-fn put_options(out: &mut Vec<u8>, options: &GrantOptions) {
-    if options.is_plain() {
-        return out.put_u8(0);
-    }
-    out.put_u8(1);
-    out.put_bytes(options.metadata());
-    out.put(options.lock_delay_ms());
-    out.put_optional(options.max_hold_ms());
-    let (election, min_hold_ms) = (options.purpose() == Purpose::Election, options.min_hold_ms());
-    // Only a request of a level that has min holds can have brought one.
-    out.put_u8(u8::from(election) | u8::from(min_hold_ms > 0) << 1);
-    if min_hold_ms > 0 {
-        out.put(min_hold_ms);
-    }
-}
-
-fn get_options(reader: &mut Reader<'_>, level: u16) -> Result<GrantOptions, Malformed> {
-    if !reader.flag()? {
-        return Ok(GrantOptions::default());
-    }
-    let metadata = reader.bytes()?;
-    let lock_delay_ms = reader.number()?;
-    let max_hold_ms = match reader.optional()? {
-        None => None,
-        Some(ms) => Some(NonZeroU64::new(ms).ok_or(Malformed)?),
-    };
-    let flags = reader.u8()?;
-    if flags > if level >= LEVEL_MIN_HOLD { 3 } else { 1 } {
-        return Err(Malformed);
-    }
-    let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
-    let min_hold_ms = if flags & 2 == 2 { get_positive(reader)? } else { 0 };
-    let times = GrantTimes { lock_delay_ms, max_hold_ms, min_hold_ms };
-    let options = GrantOptions::new(metadata, times, purpose);
-    // Default options have one form only, so that equal states have equal bytes.
-    if options.is_plain() { Err(Malformed) } else { Ok(options) }
 }
 
 /// Writes the request count, which exists from a level on.

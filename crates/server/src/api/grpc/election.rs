@@ -257,9 +257,12 @@ fn after(leader: Option<v1::Leadership>, event: &Event, name: &str) -> Option<v1
         }),
         Cause::Updated => leader.map(|leader| v1::Leadership { value: value(), ..leader }),
         Cause::Vacant => None,
-        Cause::Released | Cause::Expired | Cause::Revoked | Cause::Forced | Cause::MaxHold => {
-            leader.filter(|leader| leader.token != token)
-        }
+        Cause::Released
+        | Cause::Expired
+        | Cause::Revoked
+        | Cause::Forced
+        | Cause::MaxHold
+        | Cause::NoProgress => leader.filter(|leader| leader.token != token),
         _ => leader,
     }
 }

@@ -95,6 +95,18 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         .await
     }
 
+    async fn progress(
+        &self,
+        request: Request<v1::ProgressRequest>,
+    ) -> Result<Response<v1::ProgressResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        call.run(decode::progress(&it), |header, answer| match answer {
+            Wire::Progressed(it) => Some(v1::ProgressResponse { header, ..it }),
+            _ => None,
+        })
+        .await
+    }
+
     async fn force(
         &self,
         request: Request<v1::ForceRequest>,

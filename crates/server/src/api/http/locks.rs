@@ -359,7 +359,7 @@ pub(super) fn history_shown(lock: String, found: v1::HistoryResponse) -> History
     }
 }
 
-/// Changes a held lock: new metadata, or shared instead of exclusive without a gap.
+/// Changes a held lock: new metadata, shared instead of exclusive without a gap, or a report of progress.
 #[utoipa::path(
     patch, path = "/v1/locks/{lock}", tag = "locks", operation_id = "change_lock", request_body = Patch,
     params(
@@ -376,6 +376,12 @@ pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResu
     let content = body.metadata.is_some() || body.metadata_base64.is_some();
     let metadata = bytes_from("metadata", body.metadata, body.metadata_base64)?;
     let command = match (body.mode, content) {
+        (None, false) if body.progress.is_some() => {
+            Command::Progress { hold, number: body.progress.map_or(0, |number| number.0) }
+        }
+        (_, _) if body.progress.is_some() => {
+            return Err(decode::invalid("progress", "does not go with `mode` or `metadata`").into());
+        }
         (None, true) => Command::Update { hold, metadata: &metadata },
         (Some(LockMode::Shared), false) => Command::Downgrade(hold),
         (Some(LockMode::Shared), true) => {
@@ -385,12 +391,13 @@ pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResu
         (None, false) => return Err(decode::invalid("metadata", "is missing").into()),
     };
     let (header, answer) = http.run(request_id(key.as_ref()), command, within).await?;
-    let (version, token) = match answer {
-        Answer::Updated { version } => (Some(version), None),
-        Answer::Downgraded { token } => (None, Some(Decimal(token.get()))),
+    let (version, token, left_ms) = match answer {
+        Answer::Updated { version } => (Some(version), None, None),
+        Answer::Downgraded { token } => (None, Some(Decimal(token.get())), None),
+        Answer::Progressed { left_ms } => (None, None, left_ms),
         _ => return Err(unexpected()),
     };
-    json(&Patched { lock, version, token, header })
+    json(&Patched { lock, version, token, left_ms, header })
 }
 
 /// Whose lock.

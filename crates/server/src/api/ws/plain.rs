@@ -254,6 +254,7 @@ async fn attempt(
         lock_delay_ms: 0,
         max_hold_ms: None,
         min_hold_ms: 0,
+        progress_within_ms: 0,
         supersede: None,
         resume: false,
         priority: 0,

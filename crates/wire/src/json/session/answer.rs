@@ -122,6 +122,9 @@ pub struct Answer {
     /// The lock is held shared, under a new token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub downgraded: Option<NewToken>,
+    /// The report of progress has arrived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progressed: Option<Progressed>,
     /// The metadata was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated: Option<Version>,
@@ -195,6 +198,14 @@ pub struct PrefixOpened {
 pub struct NewToken {
     /// The token.
     pub token: Decimal,
+}
+
+/// When the next progress is due.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Progressed {
+    /// In how much time a larger number is due; absent if none was promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
 }
 
 /// A new version.
@@ -280,6 +291,7 @@ impl Answer {
             Some(R::Key(of)) => form.key = Some(KeyAnswer { key: of.kv.map(Into::into) }),
             Some(R::Explained(of)) => form.explained = Some(of.into()),
             Some(R::Drained(_)) => form.drained = Some(Ended {}),
+            Some(R::Progressed(of)) => form.progressed = Some(Progressed { left_ms: of.left_ms }),
             Some(R::Undrained(of)) => form.undrained = Some(PrefixOpened { existed: of.existed }),
         }
         form

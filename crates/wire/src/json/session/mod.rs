@@ -7,9 +7,9 @@ mod request;
 
 pub use answer::{
     Answer, Asked, Ended, Granted, KeyAnswer, LeaseAnswer, LeaseEnded, Left, LockState, Lost,
-    NewToken, PrefixOpened, Queued, ServerMessage, Version, WaitEnded, Welcome,
+    NewToken, PrefixOpened, Progressed, Queued, ServerMessage, Version, WaitEnded, Welcome,
 };
 pub use request::{
-    ClientMessage, Delete, Expect, Guard, Hello, Hold, HoldUpdate, Put, ReadTarget, Renew, Request,
-    Resume, Revoke, Stopped, Which,
+    ClientMessage, Delete, Expect, Guard, Hello, Hold, HoldUpdate, ProgressReport, Put, ReadTarget,
+    Renew, Request, Resume, Revoke, Stopped, Which,
 };

@@ -129,6 +129,23 @@ pub struct Request {
     /// Open a prefix that was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undrain: Option<Undrain>,
+    /// Report how far the work under a held lock has come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressReport>,
+}
+
+/// How far the work under a held lock has come.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProgressReport {
+    /// The lock.
+    pub lock: String,
+    /// The lease that holds.
+    pub lease: Decimal,
+    /// The token of the grant.
+    pub token: Decimal,
+    /// The number. Only one that is larger than all before counts as progress.
+    pub number: Decimal,
 }
 
 /// A held lock, named exactly.
@@ -327,6 +344,7 @@ fn command(request: Request) -> Result<Command, Failure> {
         request.explain.map(|of| explain(of).map(Command::Explain)),
         request.drain.map(|of| Ok(Command::Drain(of.into()))),
         request.undrain.map(|of| Ok(Command::Undrain(of.into()))),
+        request.progress.map(|of| progress(of).map(Command::Progress)),
     ];
     let mut given = commands.into_iter().flatten();
     match (given.next(), given.next()) {
@@ -343,6 +361,16 @@ fn release(hold: Hold) -> Result<v1::ReleaseRequest, Failure> {
 fn downgrade(hold: Hold) -> Result<v1::DowngradeRequest, Failure> {
     let lease = lease_number(Some(hold.lease), "lease")?;
     Ok(v1::DowngradeRequest { lock: hold.lock, lease, token: hold.token.0, ..Default::default() })
+}
+
+fn progress(of: ProgressReport) -> Result<v1::ProgressRequest, Failure> {
+    Ok(v1::ProgressRequest {
+        lock: of.lock,
+        lease: lease_number(Some(of.lease), "lease")?,
+        token: of.token.0,
+        number: of.number.0,
+        ..Default::default()
+    })
 }
 
 fn update(of: HoldUpdate) -> Result<v1::UpdateRequest, Failure> {

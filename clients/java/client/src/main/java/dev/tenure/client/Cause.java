@@ -10,6 +10,8 @@ public enum Cause {
   FORCED("forced", "taken away by force"),
   /** The lock was held for its maximum hold time. */
   MAX_HOLD("max_hold", "held as long as max_hold allows"),
+  /** The holder did not report a larger number in the time that it promised. */
+  NO_PROGRESS("no_progress", "no progress in the promised time"),
   /** The cluster no longer has the lease or the grant, and this client does not know why. */
   GONE("gone", "the cluster does not have it any more"),
   /** No member acknowledged a renewal in time. */
@@ -56,6 +58,7 @@ public enum Cause {
       case "revoked" -> REVOKED;
       case "forced" -> FORCED;
       case "max_hold" -> MAX_HOLD;
+      case "no_progress" -> NO_PROGRESS;
       default -> GONE;
     };
   }
