@@ -344,9 +344,7 @@ impl Node {
             }
             Input::Unlinked { member, link } => self.unlinked(member, link),
             Input::Join { join, request, peer_name } => self.join(join, *request, peer_name),
-            Input::CalledBack { join, answer } => {
-                self.called_back(join, answer.map(|answer| *answer));
-            }
+            Input::CalledBack { join, answer } => self.called_back(join, answer),
             Input::StandingAnswer { from, answer } => self.standing_answered(from, &answer),
             Input::SnapshotFound { to, point, id } => self.snapshot_found(to, point, id),
             Input::ChunkRead { to, id, offset, bytes } => self.chunk_read(to, id, offset, bytes),

@@ -117,11 +117,11 @@ impl Node {
     }
 
     /// A new member was called back at its address.
-    pub(crate) fn called_back(&mut self, join: JoinId, answer: Result<Control, String>) {
+    pub(crate) fn called_back(&mut self, join: JoinId, answer: Result<Box<Control>, String>) {
         let Some((request, peer)) = self.joins.calling.remove(&join) else { return };
         let MemberRecord { id, names } = &request.record;
         let address = &names.members;
-        let why = match answer {
+        let why = match answer.map(|answer| *answer) {
             Ok(Control::MemberInfo(me)) if me.record.id == *id => None,
             Ok(_) => Some(format!("another member than {id} answers at {address}")),
             Err(error) => Some(format!("member {id} does not answer at {address}: {error}")),
