@@ -28,10 +28,6 @@ pub(crate) struct Callers {
 
 impl Callers {
     /// Turns an event into an input of the node. Returns an event that is not one.
-    #[expect(
-        clippy::result_large_err,
-        reason = "an event that is no input is handed on, not an error"
-    )]
     pub(crate) fn take(&mut self, event: LoopEvent) -> Result<Input, LoopEvent> {
         self.newest += 1;
         Ok(match event {
