@@ -201,6 +201,7 @@ impl Driver {
         let mut events = std::mem::take(&mut self.events);
         self.on.events.take(wait, TAKEN_MAX, &mut events);
         if events.is_empty() {
+            self.events = events;
             return self.on.log_writer.mark_if_quiet(os::now_us()).map_err(write_end);
         }
         let (mut left, mut taken) = (TAKEN_MAX, 0);

@@ -22,7 +22,7 @@ const GATHER: Duration = Duration::from_millis(500);
 /// How long they gather before the thread takes them, if there are many: their memory is then used again while it is in
 /// the cache.
 const GATHER_MANY: Duration = Duration::from_millis(10);
-/// From this many bytes on, what was taken at once is much.
+/// The thread has many records if it took at least this many bytes at once.
 const MANY_BYTES: usize = 64 * 1024;
 /// The pause after the disk has failed or is nearly full.
 const RETRY: Duration = Duration::from_secs(10);
