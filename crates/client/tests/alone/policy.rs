@@ -1,7 +1,7 @@
 //! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, that a more urgent
 //! request passes others, and that a holder keeps a lock as long as it progresses.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tenure::{Cause, Refusal};
 
@@ -89,7 +89,7 @@ async fn a_holder_that_promised_progress_loses_the_lock_when_it_is_stuck() {
     let guard = a.lock("copy").progress_within(within).await.unwrap();
     let asking = b.lock("copy");
     let next = tokio::spawn(async move { asking.await });
-    let (granted, mut number) = (Instant::now(), 0);
+    let (granted, mut number) = (tokio::time::Instant::now(), 0);
     while granted.elapsed() < 2 * within {
         number += 1;
         let left = guard.progress(number).await.unwrap().expect("it promised");
