@@ -301,6 +301,7 @@ impl Node {
             permit.join(one);
         }
         observer.took(requests.len());
+        self.replica.serve_other_members();
         let (proposal, commands) = (self.in_flight.number(), requests.len());
         let origin = Origin::Peer { from, number, asked_at_us: self.now_us, permit };
         let within_us = within_us.unwrap_or(FORWARDED_US).min(FORWARDED_US * 60);

@@ -14,6 +14,12 @@ pub const CHECKPOINT_US: u64 = 1_000_000;
 pub const FRESH_US: u64 = 3 * HEARTBEAT_TICKS as u64 * TICK_US;
 /// How long a renewal may wait to share an entry with others.
 pub const BATCH_US: u64 = 50_000;
+/// How long a leader without new entries waits before it sends the commit index to the other members. A client that
+/// sends one command after the other sends the next within this time.
+pub const COMMIT_US: u64 = 1_000;
+/// How long after a command that another member forwarded the leader sends it at once. A client renews its lease more
+/// often, unless its ttl is long.
+pub const COMMIT_AT_ONCE_US: u64 = 60_000_000;
 /// The most commands in one entry.
 pub const ENTRY_COMMANDS_MAX: usize = 1_024;
 /// The most bytes of commands batched into one entry. A single command may be larger.

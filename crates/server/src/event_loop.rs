@@ -25,7 +25,7 @@ use crate::log_writer::{LogWriter, spawn_for};
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::FreedAt;
 use crate::os;
-use crate::peer::{Class, Frame, Net};
+use crate::peer::{Class, Frame, IncomingLinks, Net};
 use crate::snapshot_disk::{REST_MAX, SnapshotDisk};
 
 /// The largest number of events that one turn takes.
@@ -57,6 +57,9 @@ struct Driver {
     on: EventLoop,
     callers: Callers,
     events: Vec<LoopEvent>,
+    incoming: IncomingLinks,
+    /// Which of these connections are ready to be read.
+    ready: Vec<bool>,
     outputs: Vec<Output>,
     outgoing: BTreeMap<MemberId, Vec<Frame>>,
     /// The revision up to which the loop has offered all events to watches.
@@ -93,6 +96,8 @@ impl EventLoop {
             on: self,
             callers: Callers::default(),
             events: Vec::new(),
+            incoming: IncomingLinks::default(),
+            ready: Vec::new(),
             outputs: Vec::new(),
             outgoing: BTreeMap::new(),
             leaving: Vec::new(),
@@ -195,13 +200,17 @@ impl Driver {
         }
     }
 
-    /// Waits for an event and takes all that are there.
+    /// Waits for an event or a message, and takes all that are there.
     fn take(&mut self, wait: Duration) -> Result<(), End> {
+        let has_read = self.read_messages(wait);
         // Keeps its memory for the next turn.
         let mut events = std::mem::take(&mut self.events);
-        self.on.events.take(wait, TAKEN_MAX, &mut events);
+        self.on.events.take(TAKEN_MAX, &mut events);
         if events.is_empty() {
             self.events = events;
+            if has_read {
+                return Ok(());
+            }
             return self.on.log_writer.mark_if_quiet(os::now_us()).map_err(write_end);
         }
         let (mut left, mut taken) = (TAKEN_MAX, 0);
@@ -212,12 +221,27 @@ impl Driver {
                 taken += u64::from(is_counted(&event));
                 self.handle(event)?;
             }
-            self.on.events.take(Duration::ZERO, left, &mut events);
+            self.on.events.take(left, &mut events);
         }
         self.events = events;
         // Once for all of them: other threads write to the same memory with every event that they send.
         self.on.member.meters().taken(taken);
         Ok(())
+    }
+
+    /// Waits for an event or a message of another member. Passes on the messages, and returns whether a
+    /// connection was ready.
+    fn read_messages(&mut self, wait: Duration) -> bool {
+        let mut fds = self.incoming.fds();
+        self.on.events.wait(wait, &mut fds);
+        self.ready.clear();
+        self.ready.extend(fds.iter().map(|fd| !fd.revents().is_empty()));
+        if !self.ready.contains(&true) {
+            return false;
+        }
+        let node = &mut self.on.node;
+        self.incoming.read(&self.ready, &mut |message| node.handle(message));
+        true
     }
 
     fn handle(&mut self, event: LoopEvent) -> Result<(), End> {
@@ -243,6 +267,7 @@ impl Driver {
             LoopEvent::Prepared(prepared) => {
                 self.on.log_writer.adopt(*prepared).map_err(write_end)?;
             }
+            LoopEvent::Incoming(link) => self.incoming.add(*link),
             LoopEvent::Leave { done } => {
                 self.leaving.push(done);
                 self.on.node.handle(Input::Leave);

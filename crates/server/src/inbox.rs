@@ -1,7 +1,10 @@
 //! Carries events from many threads to the event loop, in the order that [`InboxQueue`] decides.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use tenure_node::{
     COMMAND_COST, InboxClass, InboxQueue, Input, PAGE_COST, Permit, RestLimit, STALLED_US, Served,
@@ -79,10 +82,10 @@ pub(crate) struct Inbox(Arc<InboxShared>);
 /// The receiving half, of which there is one.
 pub(crate) struct InboxEvents(Arc<InboxShared>);
 
-#[derive(Default)]
 struct InboxShared {
     state: Mutex<InboxState>,
-    arrived: Condvar,
+    /// Readable once an event has arrived for which the event loop waits.
+    arrived: OwnedFd,
     room: Condvar,
 }
 
@@ -98,7 +101,9 @@ struct InboxState {
 
 /// A new inbox.
 pub(crate) fn inbox() -> (Inbox, InboxEvents) {
-    let shared = Arc::<InboxShared>::default();
+    let arrived = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .expect("a process that may not open one more file cannot serve clients");
+    let shared = Arc::new(InboxShared { state: Mutex::default(), arrived, room: Condvar::new() });
     (Inbox(shared.clone()), InboxEvents(shared))
 }
 
@@ -112,8 +117,14 @@ impl InboxShared {
         let wake = std::mem::take(&mut state.is_waited_for);
         drop(state);
         if wake {
-            self.arrived.notify_one();
+            self.wake();
         }
+    }
+
+    /// Ends the wait of the event loop.
+    fn wake(&self) {
+        // Fails only if the counter is full, and then the event loop wakes up too.
+        let _ = rustix::io::write(&self.arrived, &1_u64.to_ne_bytes());
     }
 }
 
@@ -138,7 +149,7 @@ impl Inbox {
         let mut state = self.0.lock();
         if std::mem::take(&mut state.is_waited_for) {
             drop(state);
-            self.0.arrived.notify_one();
+            self.0.wake();
         }
     }
 
@@ -163,26 +174,62 @@ impl Inbox {
 }
 
 impl InboxEvents {
-    /// Waits for an event and takes what is there, at most so many events. Adds them to `taken`.
-    pub(crate) fn take(&self, wait: Duration, most: usize, taken: &mut Vec<LoopEvent>) {
+    /// Takes what is there, at most so many events. Adds them to `taken`.
+    pub(crate) fn take(&self, most: usize, taken: &mut Vec<LoopEvent>) {
         let mut state = self.0.lock();
-        let mut limit = state.rest_limit();
-        if !state.queue.has_some(limit) && !wait.is_zero() {
-            // What is under way ends in turns of the event loop, which need an event of a member or of the disk.
-            let wait = if state.queue.waiting().1 == 0 { wait } else { wait.min(STALLED) };
-            let waited = self.0.arrived.wait_timeout_while(state, wait, |it| {
-                // Set each time: an event that cannot be taken yet has cleared it.
-                limit = it.rest_limit();
-                it.is_waited_for = !it.queue.has_some(limit);
-                it.is_waited_for
-            });
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            state.is_waited_for = false;
-            limit = state.rest_limit();
-        }
+        let limit = state.rest_limit();
         let before = taken.len();
         state.queue.take(most, limit, begin, taken);
         self.left(state, taken.len() > before);
+    }
+
+    /// Waits until there is an event to take or one of these descriptors is ready, at most for this time. Marks in
+    /// `fds` which of them are ready.
+    pub(crate) fn wait<'a>(&'a self, time: Duration, fds: &mut Vec<PollFd<'a>>) {
+        let others = fds.len();
+        fds.push(PollFd::new(&self.0.arrived, PollFlags::IN));
+        let until_us = os::now_us().saturating_add(os::micros(time));
+        let mut left = time;
+        loop {
+            let sleep = if left.is_zero() { None } else { self.announce_wait(left) };
+            if sleep.is_none() && others == 0 {
+                break;
+            }
+            let is_ready = is_one_ready(fds, others, sleep.unwrap_or(Duration::ZERO));
+            if sleep.is_none() || self.end_wait() || is_ready {
+                break;
+            }
+            left = os::until(until_us);
+            if left.is_zero() {
+                break;
+            }
+        }
+        fds.truncate(others);
+    }
+
+    /// Announces that the event loop is going to wait, and returns for how long. Returns nothing if there is an event
+    /// to take.
+    fn announce_wait(&self, wait: Duration) -> Option<Duration> {
+        let mut state = self.0.lock();
+        let limit = state.rest_limit();
+        if state.queue.has_some(limit) {
+            return None;
+        }
+        state.is_waited_for = true;
+        // What is under way ends in turns of the event loop, which need an event of a member or of the disk.
+        Some(if state.queue.waiting().1 == 0 { wait } else { wait.min(STALLED) })
+    }
+
+    /// Ends the announced wait, and returns whether there is an event to take.
+    fn end_wait(&self) -> bool {
+        let mut state = self.0.lock();
+        if !std::mem::take(&mut state.is_waited_for) {
+            // The sender that has cleared it makes the descriptor readable. If that comes later than this, the next
+            // wait ends at once, for nothing.
+            let _ = rustix::io::read(&self.0.arrived, &mut [0; 8]);
+        }
+        let limit = state.rest_limit();
+        state.queue.has_some(limit)
     }
 
     /// Takes everything, whatever is under way.
@@ -236,6 +283,7 @@ impl InboxState {
             LoopEvent::Input(_)
             | LoopEvent::Prepared(_)
             | LoopEvent::Synced(_)
+            | LoopEvent::Incoming(_)
             | LoopEvent::Die(_) => InboxClass::Members,
             LoopEvent::Admin { .. }
             | LoopEvent::Join { .. }
@@ -254,6 +302,13 @@ impl InboxState {
         };
         self.queue.push(class, owed, event);
     }
+}
+
+/// Waits for descriptors, and returns whether one of the first `count` is ready.
+fn is_one_ready(fds: &mut [PollFd<'_>], count: usize, time: Duration) -> bool {
+    let time = Timespec::try_from(time).ok();
+    // An error, such as a signal, ends the wait early.
+    poll(fds, time.as_ref()).is_ok() && fds[..count].iter().any(|fd| !fd.revents().is_empty())
 }
 
 /// Counts an event as under way until it is answered.
@@ -295,7 +350,8 @@ mod tests {
 
     fn take_within(events: &InboxEvents, wait: Duration, most: usize) -> Vec<LoopEvent> {
         let mut taken = Vec::new();
-        events.take(wait, most, &mut taken);
+        events.wait(wait, &mut Vec::new());
+        events.take(most, &mut taken);
         taken
     }
 
@@ -474,7 +530,7 @@ mod tests {
         let mut under_way = take(&events, 8_192);
         // There is no leader: nothing ends. Each wait is for the time after which the window is opened.
         while under_way.len() < 4_000 {
-            events.take(STALLED, 8_192, &mut under_way);
+            under_way.extend(take_within(&events, STALLED, 8_192));
         }
         assert_eq!(numbers(under_way), (1..=4_000).collect::<Vec<_>>());
     }

@@ -216,7 +216,8 @@ mod tests {
         let (inbox, events) = crate::inbox::inbox();
         assert!(spawn_for(&inbox, "tenure-test", || panic!("planted")));
         let mut taken = Vec::new();
-        events.take(Duration::from_secs(60), 1, &mut taken);
+        events.wait(Duration::from_secs(60), &mut Vec::new());
+        events.take(1, &mut taken);
         let thread = "tenure-test";
         assert!(
             matches!(&taken[..], [LoopEvent::Die(End::Panic { thread: name })] if *name == thread)

@@ -24,6 +24,7 @@ use crate::inbox::{self, Inbox, InboxEvents, ReadTurn};
 use crate::metrics::LockMetrics;
 use crate::node_metrics::{NodeMeters, NodeMetrics};
 use crate::os::{self, Clock};
+use crate::peer::IncomingLink;
 use crate::watch::Feed;
 
 /// Added to the caller's timeout, so that a definite "not applied" arrives before the outcome is reported as unknown.
@@ -59,6 +60,8 @@ pub(crate) enum LoopEvent {
     },
     Prepared(Box<PreparedSegment>),
     Synced(SyncReport),
+    /// A connection whose messages the event loop reads from now on.
+    Incoming(Box<IncomingLink>),
     Leave {
         done: Sender<()>,
     },

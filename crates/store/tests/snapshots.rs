@@ -75,6 +75,24 @@ fn the_newest_two_are_kept_and_a_damaged_one_is_passed_over() {
 }
 
 #[test]
+fn a_running_member_takes_and_gives_snapshots_although_the_format_of_an_older_one_is_damaged() {
+    let (disk, sender) = (SimDisk::new(1), SimDisk::new(2));
+    let here = snapshots(&disk);
+    write_snapshot(&here, point(3)).unwrap();
+    let older = disk.files().pop().unwrap();
+    write_snapshot(&here, point(9)).unwrap();
+    disk.flip_bit(&older, 8, 7);
+    assert_eq!(here.complete().unwrap().len(), 1, "the newer one can be sent");
+    let at_its_start = here.covering(point(9)).unwrap_err();
+    assert!(matches!(at_its_start, SnapshotError::Format { .. }), "{at_its_start:?}");
+    let (_, raw) = large(&sender);
+    let mut incoming = here.receive(raw.id()).unwrap();
+    incoming.append(0, &raw.read_at(0, usize::try_from(raw.id().bytes).unwrap()).unwrap()).unwrap();
+    assert_eq!(incoming.finish().unwrap(), raw.id());
+    assert_eq!(here.latest().unwrap(), Some(raw.id()));
+}
+
+#[test]
 fn a_snapshot_that_is_not_finished_never_was() {
     let disk = SimDisk::new(1);
     let open = snapshots(&disk);

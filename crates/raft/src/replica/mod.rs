@@ -4,6 +4,7 @@ mod admin;
 mod admit;
 mod agree;
 mod apply;
+mod commit;
 mod level;
 mod persist;
 mod propose;
@@ -36,6 +37,7 @@ use crate::reads::PendingReads;
 use crate::recent::Recent;
 pub use admit::DroppedMessages;
 use admit::KnownIds;
+use commit::ToldCommit;
 use persist::DeferredMessages;
 use propose::ProposalQueue;
 pub use propose::keeps;
@@ -132,6 +134,7 @@ pub struct Replica {
     voted: (u64, Option<u64>),
     /// The newest entry this member has sealed.
     sealed: LogId,
+    told_commit: ToldCommit,
     led: (u64, u64),
     next_tick_us: Option<u64>,
     now_us: u64,
@@ -234,6 +237,7 @@ impl Replica {
             read_only_option: ReadOnlyOption::Safe,
             max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
             max_committed_size_per_ready: APPLY_BYTES_MAX,
+            skip_bcast_commit: true,
             ..EngineConfig::default()
         };
         let recent = Recent::new(base, entries, hard_state, members.clone(), snapshot);
@@ -274,6 +278,7 @@ impl Replica {
             owed: raised.then_some(hard_state),
             voted: (hard_state.term, hard_state.vote),
             sealed: LogId::default(),
+            told_commit: ToldCommit::default(),
             led: (0, 0),
             next_tick_us: None,
             now_us: 0,

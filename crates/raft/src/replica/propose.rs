@@ -202,6 +202,7 @@ impl Replica {
             return Err(if transferring { RejectReason::Transferring } else { RejectReason::Busy });
         }
         self.clock.stamp();
+        self.told_commit.sent_with_entries(self.node.raft.raft_log.committed);
         let index = self.node.raft.raft_log.last_index();
         self.sealed = LogId { index, term: term.0 };
         Ok(self.sealed)

@@ -26,6 +26,7 @@ impl Replica {
             self.propose_waiting(out);
             self.process_ready(out);
             self.checkpoint(out);
+            self.tell_commit();
             self.leave_joint();
             self.ask_reads(out);
             self.process_ready(out);
@@ -50,7 +51,7 @@ impl Replica {
         let counting = self.clock.wake_by_us().filter(|_| self.leads());
         // While the disk is behind, its next report triggers the queue.
         let queued = self.queue.until_us().filter(|_| !self.is_disk_behind());
-        [self.next_tick_us, counting, queued, self.reads.retry_at_us()]
+        [self.next_tick_us, counting, queued, self.reads.retry_at_us(), self.told_commit.due_us()]
             .into_iter()
             .flatten()
             .fold(latest, u64::min)

@@ -360,6 +360,10 @@ impl Cluster {
         self.members[number].replica.as_ref().expect("it is up")
     }
 
+    pub(crate) fn replica_mut(&mut self, number: usize) -> &mut Replica {
+        self.members[number].replica.as_mut().expect("it is up")
+    }
+
     pub(crate) fn status(&self, number: usize) -> ReplicaStatus {
         self.replica(number).status()
     }

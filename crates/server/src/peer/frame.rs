@@ -15,6 +15,9 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 256 * 1024;
 /// The bytes of a snapshot in one frame, on a connection to a member that takes no snapshots over its link.
 pub(crate) const CHUNK_BYTES: usize = 1024 * 1024;
 
+/// The bytes of the length before a message.
+const LENGTH_BYTES: usize = 4;
+
 /// Which queue of a link a frame uses, and what happens to the frame if that queue has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
@@ -79,6 +82,57 @@ pub(crate) fn read(from: &mut impl Read, max: usize) -> io::Result<Bytes> {
     Ok(bytes.into())
 }
 
+/// Assembles frames from the parts in which they arrive.
+#[derive(Default)]
+pub(crate) struct FrameAssembler {
+    /// The beginning of a frame that has not arrived as a whole.
+    partial: Vec<u8>,
+}
+
+impl FrameAssembler {
+    /// Takes the next bytes and passes on every message that is complete with them. Ends with the first error.
+    pub(crate) fn take(
+        &mut self,
+        mut bytes: &[u8],
+        mut each: impl FnMut(Bytes) -> io::Result<()>,
+    ) -> io::Result<()> {
+        while !bytes.is_empty() {
+            if self.partial.is_empty()
+                && let Some((length, rest)) = bytes.split_first_chunk()
+                && let Some((message, rest)) = rest.split_at_checked(checked(*length)?)
+            {
+                each(Bytes::copy_from_slice(message))?;
+                bytes = rest;
+                continue;
+            }
+            let (more, rest) = bytes.split_at(self.lacks()?.min(bytes.len()));
+            self.partial.extend_from_slice(more);
+            bytes = rest;
+            if self.lacks()? == 0 {
+                each(Bytes::from(std::mem::take(&mut self.partial)).slice(LENGTH_BYTES..))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes that are needed to complete the frame, or at first its length.
+    fn lacks(&self) -> io::Result<usize> {
+        match self.partial.first_chunk() {
+            Some(length) => Ok(LENGTH_BYTES + checked(*length)? - self.partial.len()),
+            None => Ok(LENGTH_BYTES - self.partial.len()),
+        }
+    }
+}
+
+/// The length of a message on a link.
+fn checked(length: [u8; LENGTH_BYTES]) -> io::Result<usize> {
+    let length = u32::from_le_bytes(length) as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(length)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +146,30 @@ mod tests {
         let read = read(&mut from, 64).unwrap();
         assert!(from.is_empty());
         assert_eq!(PeerMessage::decode(&read), Some(message));
+    }
+
+    #[test]
+    fn frames_are_assembled_from_parts_of_any_size() {
+        let mut bytes = Vec::new();
+        let messages: [&[u8]; 4] = [b"hello", b"", b"member", &[7; 1_000]];
+        messages.iter().for_each(|message| write(&mut bytes, message).unwrap());
+        for size in [1, 2, 3, 5, 8, 13, 21, 400, 5_000] {
+            let (mut assembler, mut whole) = (FrameAssembler::default(), Vec::new());
+            for part in bytes.chunks(size) {
+                let taken = assembler.take(part, |message| {
+                    whole.push(message);
+                    Ok(())
+                });
+                assert!(taken.is_ok());
+            }
+            assert_eq!(whole, messages, "in parts of {size}");
+            assert!(assembler.partial.is_empty());
+        }
+        let too_long = [0xff; LENGTH_BYTES];
+        assert!(FrameAssembler::default().take(&too_long, |_| Ok(())).is_err());
+        let mut in_parts = FrameAssembler::default();
+        assert!(in_parts.take(&too_long[..2], |_| Ok(())).is_ok());
+        assert!(in_parts.take(&too_long[2..], |_| Ok(())).is_err());
     }
 
     #[test]

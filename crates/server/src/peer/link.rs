@@ -1,7 +1,8 @@
 //! Carries messages between this member and one other over their one connection.
 //!
-//! Without TLS the event loop writes its frames to the socket itself, as far as the socket takes them without waiting.
-//! A thread writes the rest, all frames under TLS, and the parts of snapshots.
+//! Without TLS the event loop reads the messages from the socket itself ([`super::incoming`]), and writes its frames as
+//! far as the socket takes them without waiting. A thread writes the rest, all frames under TLS, and the parts of
+//! snapshots. Under TLS another thread reads.
 
 use std::collections::VecDeque;
 use std::io::{self, BufReader, IoSlice, Write};
@@ -14,6 +15,7 @@ use tenure_node::{Input, LinkId, PeerMessage};
 use tenure_raft::MemberId;
 
 use super::frame::{self, Class, FRAME_BYTES_MAX, Frame};
+use super::incoming::IncomingLink;
 use super::net::Net;
 use super::stream::{PeerStream, WriteHalf};
 use crate::log_writer::spawn_for;
@@ -198,7 +200,11 @@ impl LinkHandle {
         let link = self.clone();
         let inbox = net.member.inbox();
         let writes = spawn_for(inbox, "tenure-link-out", move || link.write(writer, generation));
-        let result = if writes { self.read(stream, id, net) } else { Ok(()) };
+        let result = match writes {
+            false => Ok(()),
+            true if is_plain => self.let_the_event_loop_read(stream, id, net),
+            true => self.read(stream, id, net),
+        };
         self.detach(generation);
         net.member.tell(LoopEvent::Input(Input::Unlinked { member, link: id }));
         result
@@ -225,6 +231,29 @@ impl LinkHandle {
             let _ = connection.socket.shutdown(Shutdown::Both);
         }
         self.tell_all();
+    }
+
+    /// Waits until the event loop has found the end of the connection, or has ended itself.
+    fn let_the_event_loop_read(
+        self: &Arc<Self>,
+        mut stream: PeerStream,
+        link: LinkId,
+        net: &Arc<Net>,
+    ) -> io::Result<()> {
+        let incoming = IncomingLink::new(self.clone(), link, stream.socket().try_clone()?);
+        net.member.tell(LoopEvent::Incoming(Box::new(incoming)));
+        let mut state = self.lock();
+        while state.generation == link.0 && state.connection.is_some() && !state.closed {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let is_finishing = state.generation == link.0 && state.connection.is_some();
+        drop(state);
+        if is_finishing {
+            // The event loop has ended. Messages are read and dropped, until the other end has read the last ones of
+            // this end and closes the connection.
+            io::copy(&mut stream, &mut io::sink())?;
+        }
+        Ok(())
     }
 
     fn read(&self, stream: PeerStream, link: LinkId, net: &Arc<Net>) -> io::Result<()> {
@@ -313,7 +342,8 @@ impl LinkHandle {
         Some(state.generation)
     }
 
-    fn detach(&self, generation: u64) {
+    /// Closes the connection of this number, unless there is a newer one.
+    pub(super) fn detach(&self, generation: u64) {
         let mut state = self.lock();
         if state.generation == generation
             && let Some(connection) = state.connection.take()

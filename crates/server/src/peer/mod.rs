@@ -7,6 +7,7 @@
 mod archive;
 mod control;
 mod frame;
+mod incoming;
 mod link;
 mod listener;
 mod net;
@@ -16,6 +17,7 @@ mod wire;
 
 pub(crate) use control::read as read_control;
 pub(crate) use frame::{Class, Frame};
+pub(crate) use incoming::{IncomingLink, IncomingLinks};
 pub(crate) use listener::PeerListener;
 pub(crate) use net::Net;
 pub(crate) use wire::Wire;
