@@ -532,6 +532,7 @@ impl Node {
     fn unlinked(&mut self, member: MemberId, link: LinkId) {
         if self.links.get(&member).is_some_and(|linked| linked.link == link) {
             self.links.remove(&member);
+            self.replica.handle(RaftInput::Unlinked { member });
             self.shares.remove(&member);
             self.transfers.outgoing.unlinked(member);
         }

@@ -32,8 +32,9 @@ pub const READ_TRIES_MAX: u32 = 8;
 pub const SHORT_US: u64 = 1_000_000;
 /// How long that report counts: the time of three further reports.
 pub const SHORT_KEPT_US: u64 = 3 * SHORT_US;
-/// The most read contexts in flight. Further reads wait for one of them.
-pub const READS_IN_FLIGHT_MAX: usize = 8;
+/// The most read contexts in flight. Further reads wait for one of them and share the next: each context costs a message
+/// to every member and its answer, and with more in flight each would serve fewer reads.
+pub const READS_IN_FLIGHT_MAX: usize = 2;
 /// The most waiting reads; beyond that a read fails at once.
 pub const READS_WAITING_MAX: usize = 65_536;
 
@@ -64,6 +65,10 @@ pub(crate) const HEARTBEAT_TICKS: usize = 1;
 /// An election starts after 300 to 600 ms without a leader.
 pub(crate) const ELECTION_TICKS_MIN: usize = 6;
 pub(crate) const ELECTION_TICKS_MAX: usize = 12;
+/// A follower whose connection to the leader has ended starts an election after 50 to 250 ms. By then it has dialled
+/// again if only the connection broke.
+pub(crate) const UNLINKED_TICKS_MIN: usize = 2;
+pub(crate) const UNLINKED_TICKS_MAX: usize = 6;
 /// The approximate bytes of entries in one message.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = 1024 * 1024;
 /// Messages with entries sent ahead of their acknowledgement, to each member.

@@ -87,6 +87,11 @@ pub enum ReplicaInput {
         /// The member.
         member: MemberId,
     },
+    /// The connection to a member has ended. If that member leads, its process has probably ended too.
+    Unlinked {
+        /// The member.
+        member: MemberId,
+    },
     /// The members that the caller vouches for, unless they are retired: the operator has named them, or their links
     /// have authenticated them. Replaces the previous set.
     Known {

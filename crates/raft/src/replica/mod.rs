@@ -25,7 +25,8 @@ use tenure_types::{Revision, Term};
 use crate::clock::LeaseClock;
 use crate::config::{
     APPLY_BYTES_MAX, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, HEARTBEAT_TICKS, MESSAGE_BYTES_MAX,
-    MESSAGES_IN_FLIGHT_MAX, ReplicaConfig, UNCOMMITTED_BYTES_MAX,
+    MESSAGES_IN_FLIGHT_MAX, ReplicaConfig, UNCOMMITTED_BYTES_MAX, UNLINKED_TICKS_MAX,
+    UNLINKED_TICKS_MIN,
 };
 use crate::hashes::Hashes;
 use crate::io::{ProposalId, ReplicaInput, ReplicaOutput, SnapshotDelivery};
@@ -323,6 +324,7 @@ impl Replica {
             }
             ReplicaInput::Knows { member, level } => self.on_level(member, level),
             ReplicaInput::Linked { member } => self.linked(member),
+            ReplicaInput::Unlinked { member } => self.unlinked(member),
             ReplicaInput::Known { ids } => self.known.given = ids,
             ReplicaInput::Unreachable { member } => self.node.report_unreachable(member.get()),
             ReplicaInput::Space(space) => self.set_space(space),
@@ -408,6 +410,25 @@ impl Replica {
         let message = Message::Members(self.members.all());
         self.first.push(ReplicaOutput::Send { to, message: Message::Hello });
         self.first.push(ReplicaOutput::Send { to, message });
+    }
+
+    /// Handles the end of a link. The kernel closes the connections of a process that is killed, so a follower need not
+    /// wait for the election timeout: it no longer counts the leader as alive when others ask for its vote, and soon
+    /// asks for theirs. Others refuse as long as they hear from the leader, and so does this member once it hears from
+    /// the leader again.
+    fn unlinked(&mut self, member: MemberId) {
+        let raft = &mut self.node.raft;
+        if raft.state != StateRole::Follower || raft.leader_id != member.get() {
+            return;
+        }
+        raft.become_follower(raft.term, raft::INVALID_ID);
+        self.settle_election();
+        if !self.config.reluctant {
+            let span = (UNLINKED_TICKS_MAX - UNLINKED_TICKS_MIN) as u64;
+            let more = usize::try_from(self.rng.next() % span).unwrap_or(0);
+            let left = UNLINKED_TICKS_MIN + more;
+            self.node.raft.election_elapsed = self.election.timeout.saturating_sub(left);
+        }
     }
 
     fn term(&self) -> Term {

@@ -13,4 +13,6 @@ mod planted;
 mod removed;
 mod reuse;
 mod snapshot;
+#[cfg(not(mutants))]
+mod unlinked;
 mod vote;
