@@ -61,6 +61,10 @@ mod generate {
     fn builder() -> Builder {
         tonic_prost_build::configure()
             .bytes(".")
+            // Large, and not in the answers of which there are many: those are moved around as a whole.
+            .boxed(".tenure.v1.Answer.result.error")
+            .boxed(".tenure.v1.Answer.result.explained")
+            .boxed(".tenure.v1.Answer.result.lease")
             .boxed(".tenure.v1.AcquireRequest.new_lease")
             .boxed(".tenure.v1.Error.holder")
             .boxed(".tenure.v1.Error.leader")

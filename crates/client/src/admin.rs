@@ -53,7 +53,7 @@ impl Client {
     ) -> Result<v1::ExplainResponse, Error> {
         let ask = v1::ExplainRequest { lock: lock.into(), ..Default::default() };
         match self.shared.call(Command::Explain(ask), RequestIdentity::Harmless).await? {
-            (Answer::Explained(explained), _) => Ok(explained),
+            (Answer::Explained(explained), _) => Ok(*explained),
             _ => Err(strange()),
         }
     }

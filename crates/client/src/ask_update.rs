@@ -36,7 +36,7 @@ pub(crate) fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
             },
             Some(Answer::Queued(it)) => AskUpdate::Queued(it.lease, it.ahead),
             Some(Answer::Ended(_)) => AskUpdate::Over,
-            Some(Answer::Error(error)) => match Meaning::of(error) {
+            Some(Answer::Error(error)) => match Meaning::of(*error) {
                 Meaning::No(error) => AskUpdate::No(error),
                 Meaning::Again { after, error } => AskUpdate::Again(after, error),
                 Meaning::Doubt => AskUpdate::Doubt,

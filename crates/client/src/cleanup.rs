@@ -229,7 +229,7 @@ async fn answers(session: &Session, commands: &[Command]) -> bool {
     for asked in &mut sent {
         let Response::Answer(answer) = asked.next().await else { return false };
         if let Some(Answer::Error(error)) = answer.result
-            && !matches!(Meaning::of(error), Meaning::No(_))
+            && !matches!(Meaning::of(*error), Meaning::No(_))
         {
             return false;
         }

@@ -160,7 +160,8 @@ async fn read_holdings(shared: Arc<ClientShared>, lease: Arc<HeldLease>) {
     let asked = shared.call_within(Command::GetLease(ask), RequestIdentity::Harmless, window).await;
     let now = clock::read();
     match asked {
-        Ok((Answer::Lease(v1::GetLeaseResponse { lease: Some(view), .. }), revision)) => {
+        Ok((Answer::Lease(found), revision)) => {
+            let Some(view) = found.lease else { return };
             let number = |number| convert::revision_from(number).unwrap_or(Revision(0));
             let holds: Vec<Token> =
                 view.holds.iter().filter_map(|it| Token::from_u64(it.token)).collect();

@@ -376,7 +376,7 @@ impl ClientShared {
             let mut after = Duration::ZERO;
             match tokio::time::timeout_at(until, on.next()).await {
                 Ok(Response::Answer(answer)) => match answer.result {
-                    Some(Answer::Error(error)) => match Meaning::of(error) {
+                    Some(Answer::Error(error)) => match Meaning::of(*error) {
                         Meaning::No(error) => {
                             self.earn();
                             return Err(error);

@@ -470,10 +470,11 @@ impl RunningMember {
             Ok(input) => self.node.handle(input),
             Err(LoopEvent::Look { ask, .. }) => ask(&self.node),
             Err(LoopEvent::Freeze { done }) => drop(done.send(self.node.freeze())),
-            // There is no disk that reports anything, and no member leaves or dies.
+            // There are no sockets, there is no disk that reports anything, and no member leaves or dies.
             Err(
                 LoopEvent::Prepared(_)
                 | LoopEvent::Synced(_)
+                | LoopEvent::Incoming(_)
                 | LoopEvent::Leave { .. }
                 | LoopEvent::Die(_),
             ) => {}

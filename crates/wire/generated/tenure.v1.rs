@@ -4709,7 +4709,7 @@ pub mod answer {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Result {
         #[prost(message, tag = "3")]
-        Error(super::Error),
+        Error(::prost::alloc::boxed::Box<super::Error>),
         #[prost(message, tag = "4")]
         Acquired(super::AcquireResponse),
         #[prost(message, tag = "5")]
@@ -4739,13 +4739,13 @@ pub mod answer {
         #[prost(message, tag = "18")]
         Deleted(super::DeleteResponse),
         #[prost(message, tag = "19")]
-        Lease(super::GetLeaseResponse),
+        Lease(::prost::alloc::boxed::Box<super::GetLeaseResponse>),
         #[prost(message, tag = "20")]
         Lock(super::GetLockResponse),
         #[prost(message, tag = "21")]
         Key(super::GetKeyResponse),
         #[prost(message, tag = "22")]
-        Explained(super::ExplainResponse),
+        Explained(::prost::alloc::boxed::Box<super::ExplainResponse>),
         #[prost(message, tag = "23")]
         Drained(super::DrainResponse),
         #[prost(message, tag = "24")]

@@ -147,7 +147,7 @@ pub(crate) async fn explain(
     let lease = lease.map_or(0, tenure_wire::convert::lease);
     let ask = v1::ExplainRequest { lock: lock.to_owned(), lease, ..Default::default() };
     match cluster.client.ask(Command::Explain(ask), None).await? {
-        (Answer::Explained(explained), _) => Ok(explained),
+        (Answer::Explained(explained), _) => Ok(*explained),
         _ => Err(strange()),
     }
 }

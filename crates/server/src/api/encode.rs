@@ -21,7 +21,7 @@ pub(crate) enum LeaseInAnswer {
 pub(crate) fn answer(outcome: &Outcome, told: LeaseInAnswer) -> Wire {
     match &outcome.result {
         Ok(answer) => done(answer, told),
-        Err(refusal) => Wire::Error(refusal.into()),
+        Err(refusal) => Wire::Error(Box::new(refusal.into())),
     }
 }
 
@@ -79,7 +79,9 @@ fn done(answer: &Answer, told: LeaseInAnswer) -> Wire {
         | Answer::Compacted { .. }
         | Answer::LevelRaised
         | Answer::AccessSet
-        | Answer::Abandoned { .. } => Wire::Error((&tenure_wire::Failure::Internal).into()),
+        | Answer::Abandoned { .. } => {
+            Wire::Error(Box::new((&tenure_wire::Failure::Internal).into()))
+        }
     }
 }
 

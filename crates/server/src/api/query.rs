@@ -64,7 +64,7 @@ pub(crate) async fn session(
     use v1::request::Command;
     let answered = match &request.command {
         Some(Command::GetLease(it)) => {
-            lease(dispatch, who, it, within).await.map(|it| (it.header, Wire::Lease(it)))
+            lease(dispatch, who, it, within).await.map(|it| (it.header, Wire::Lease(Box::new(it))))
         }
         Some(Command::GetLock(it)) => {
             lock(dispatch, who, it, within).await.map(|it| (it.header, Wire::Lock(it)))
@@ -72,9 +72,9 @@ pub(crate) async fn session(
         Some(Command::GetKey(it)) => {
             key(dispatch, who, it, within).await.map(|it| (it.header, Wire::Key(it)))
         }
-        Some(Command::Explain(it)) => {
-            explain(dispatch, who, it, within).await.map(|it| (it.header, Wire::Explained(it)))
-        }
+        Some(Command::Explain(it)) => explain(dispatch, who, it, within)
+            .await
+            .map(|it| (it.header, Wire::Explained(Box::new(it)))),
         _ => Err((&Failure::UnknownOperation).into()),
     };
     match answered {
@@ -82,7 +82,9 @@ pub(crate) async fn session(
             let revision = header.map_or(0, |header| header.revision);
             v1::Answer { id: request.id, revision, result: Some(result) }
         }
-        Err(error) => v1::Answer { id: request.id, revision: 0, result: Some(Wire::Error(error)) },
+        Err(error) => {
+            v1::Answer { id: request.id, revision: 0, result: Some(Wire::Error(Box::new(error))) }
+        }
     }
 }
 

@@ -242,7 +242,11 @@ impl SessionHandler {
                         Err(failure) => (&failure).into(),
                     },
                 };
-                out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
+                out.answers.push(answer(
+                    request.id,
+                    None,
+                    v1::answer::Result::Error(Box::new(error)),
+                ));
             }
             if !self.session.has_room(out.answers.len()) {
                 break;

@@ -88,7 +88,7 @@ macro_rules! as_answer {
     ($called:expr, $wire:ident) => {{
         let it = $called.await.map_err(|status| fault(&status))?.into_inner();
         let revision = revision(it.header.as_ref());
-        told(Wire::$wire(it), revision).expect("calls wait").map(Some).map_err(unspoken)
+        told(Wire::$wire(it.into()), revision).expect("calls wait").map(Some).map_err(unspoken)
     }};
 }
 

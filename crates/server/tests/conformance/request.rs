@@ -213,7 +213,7 @@ pub(crate) fn told(
 ) -> Option<Result<Reported, v1::Error>> {
     use v1::answer::Result as Wire;
     let told = match result {
-        Wire::Error(error) => return Some(Err(error)),
+        Wire::Error(error) => return Some(Err(*error)),
         Wire::Queued(_) => return None,
         Wire::Acquired(it) => held(&it),
         Wire::Ended(_) => Reported::new("ended"),

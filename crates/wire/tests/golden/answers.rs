@@ -79,11 +79,11 @@ fn answers_about_locks_are_spoken_as_ever() {
     );
     let drained = Some(drain_view());
     let below = v1::ExplainResponse { drained, ..Default::default() };
-    check_result("explained_drained", R::Explained(below));
+    check_result("explained_drained", R::Explained(below.into()));
     let lock = v1::GetLockResponse { header: None, lock: Some(lock_view()) };
     check_result("lock", R::Lock(lock));
-    check_result("explained", R::Explained(explained()));
-    check_result("error", R::Error(error()));
+    check_result("explained", R::Explained(explained().into()));
+    check_result("error", R::Error(error().into()));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn answers_about_leases_and_keys_are_spoken_as_ever() {
     check_result("lease_granted", R::LeaseGranted(lease()));
     check_result("revoked", R::Revoked(v1::RevokeResponse { header: None }));
     let shown = v1::GetLeaseResponse { header: None, lease: Some(lease_view()) };
-    check_result("lease", R::Lease(shown));
+    check_result("lease", R::Lease(shown.into()));
     check_result("put", R::Put(v1::PutResponse { header: None, version: 1, created: 8850 }));
     check_result("deleted", R::Deleted(v1::DeleteResponse { header: None, existed: true }));
     let kv = v1::KeyValue {

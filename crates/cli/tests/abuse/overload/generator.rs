@@ -118,7 +118,7 @@ impl Session {
             for answer in response.answers {
                 self.unanswered = self.unanswered.saturating_sub(1);
                 match answer.result {
-                    Some(answer::Result::Error(error)) => note(offered, error),
+                    Some(answer::Result::Error(error)) => note(offered, *error),
                     _ => offered.done += 1,
                 }
             }

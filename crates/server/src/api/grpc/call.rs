@@ -136,7 +136,7 @@ impl GrpcCall {
     ) -> Result<Response<R>, Status> {
         let header = Some(self.dispatch.header(outcome.revision));
         match encode::answer(outcome, lease) {
-            Wire::Error(error) => Err(error.into()),
+            Wire::Error(error) => Err((*error).into()),
             answer => {
                 pick(header, answer).map(Response::new).ok_or_else(|| to_status(Failure::Internal))
             }

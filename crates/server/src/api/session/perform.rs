@@ -121,7 +121,7 @@ impl SessionHandler {
             Err(failure) => {
                 let waited = Duration::from_micros(now_us.saturating_sub(asked_at_us));
                 let failure = self.dispatch.failure(failure, waited);
-                answer(id, None, v1::answer::Result::Error((&failure).into()))
+                answer(id, None, v1::answer::Result::Error(Box::new((&failure).into())))
             }
         };
         if let Some(span) = kept.span {

@@ -159,7 +159,7 @@ async fn take(
                 requests.push(request);
             }
             Err(failure) => {
-                let result = Some(v1::answer::Result::Error((&failure).into()));
+                let result = Some(v1::answer::Result::Error(Box::new((&failure).into())));
                 answers.push(Answer::new(v1::Answer { id, revision: 0, result }, &about));
             }
         }
@@ -189,7 +189,7 @@ fn nonsense(failure: &Failure, nonsense_left: u32) -> ServerMessage {
     if nonsense_left == 0 {
         return ServerMessage { closing: Some(error.into()), ..Default::default() };
     }
-    let result = Some(v1::answer::Result::Error(error));
+    let result = Some(v1::answer::Result::Error(Box::new(error)));
     let answer = v1::Answer { id: 0, revision: 0, result };
     let answers = vec![Answer::new(answer, &Asked::default())];
     ServerMessage { answers, ..Default::default() }

@@ -257,7 +257,7 @@ impl Answer {
         let name = || asked.name.clone().unwrap_or_default();
         match answer.result {
             None => {}
-            Some(R::Error(error)) => form.error = Some(error.into()),
+            Some(R::Error(error)) => form.error = Some((*error).into()),
             Some(R::Acquired(of)) => form.acquired = Some(Acquired::held(asked.name.clone(), of)),
             Some(R::Released(_)) => form.released = Some(Ended {}),
             Some(R::Queued(of)) => form.queued = Some(of.into()),
@@ -289,7 +289,7 @@ impl Answer {
             }
             Some(R::Lock(of)) => form.lock = Some(LockState { lock: of.lock.map(Into::into) }),
             Some(R::Key(of)) => form.key = Some(KeyAnswer { key: of.kv.map(Into::into) }),
-            Some(R::Explained(of)) => form.explained = Some(of.into()),
+            Some(R::Explained(of)) => form.explained = Some((*of).into()),
             Some(R::Drained(_)) => form.drained = Some(Ended {}),
             Some(R::Progressed(of)) => form.progressed = Some(Progressed { left_ms: of.left_ms }),
             Some(R::Undrained(of)) => form.undrained = Some(PrefixOpened { existed: of.existed }),
