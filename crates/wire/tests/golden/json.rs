@@ -129,7 +129,7 @@ fn what_watches_send_stays() {
 fn what_a_session_hears_stays() {
     let asked = Asked { name: Some("deploy".into()), leases: vec![ID, Decimal(7)] };
     let results = [
-        R::Error(error()),
+        R::Error(error().into()),
         R::Acquired(v1::AcquireResponse { token: 1043, place: 78, ..Default::default() }),
         R::Released(v1::ReleaseResponse::default()),
         R::Queued(v1::Queued { place: 78, ahead: 1, lease_created: 8800, lease: Some(lease()) }),
@@ -144,10 +144,10 @@ fn what_a_session_hears_stays() {
         R::Forced(v1::ForceResponse { header: None, left_ms: 13_000 }),
         R::Put(v1::PutResponse { header: None, version: 1, created: 8850 }),
         R::Deleted(v1::DeleteResponse { header: None, existed: true }),
-        R::Lease(v1::GetLeaseResponse { header: None, lease: Some(lease_view()) }),
+        R::Lease(v1::GetLeaseResponse { header: None, lease: Some(lease_view()) }.into()),
         R::Lock(v1::GetLockResponse { header: None, lock: None }),
         R::Key(v1::GetKeyResponse { header: None, kv: None }),
-        R::Explained(explained()),
+        R::Explained(explained().into()),
     ];
     let answers = (1..).zip(results).map(|(id, result)| {
         Answer::new(v1::Answer { id, revision: 8850, result: Some(result) }, &asked)
