@@ -61,6 +61,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("priority_does_not_age", &["Q7"]),
     ("priority_forgotten_in_queue", &["Q7"]),
     ("passed_waiters_not_searched", &["Q4"]),
+    ("places_ahead_not_searched", &["Q4"]),
     ("priority_not_in_snapshot", &["S10"]),
     ("supersede_ignores_the_group", &["Q6"]),
     ("supersede_ignores_the_principal", &["Q6"]),

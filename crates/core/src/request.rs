@@ -191,6 +191,10 @@ pub const LEVEL_PRIORITY: u16 = 8;
 /// machine refuses such a request and [`Command::Progress`] as `Malformed`.
 pub const LEVEL_PROGRESS: u16 = 9;
 
+/// The level from which on the search for deadlocks of a request that passes others also visits the places before it,
+/// where these can be part of a new cycle.
+pub const LEVEL_HAND_ON: u16 = 10;
+
 /// The highest priority of an acquire request.
 pub const PRIORITY_MAX: u8 = 9;
 

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use tenure_types::{Mode, PlaceNumber, Refusal, RingLink, Token};
 
 use crate::machine::Machine;
-use crate::request::LEVEL_ACCESS;
+use crate::request::{LEVEL_ACCESS, LEVEL_HAND_ON};
 use crate::state::rank::Rank;
-use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK};
+use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK, WaitRecord};
 use crate::state::slab::SlabIndex;
 
 /// The most places or holders that one search visits. Beyond it the request may wait: a missed deadlock ends when
@@ -60,12 +60,19 @@ impl Machine {
     /// Whether another lease waits for a lock that this lease holds, or behind one of its places. Otherwise this lease
     /// cannot close a cycle.
     fn is_awaited(&self, lease: SlabIndex) -> bool {
+        self.is_awaited_beside(lease, None)
+    }
+
+    /// The same, without those that wait behind one of its places.
+    fn is_awaited_beside(&self, lease: SlabIndex, except: Option<SlabIndex>) -> bool {
         let lease = self.leases.at(lease);
         let mut grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
         let mut places = lease.places.iter::<IN_LEASE, _>(&self.places);
         grants.any(|(_, grant)| self.locks.at(grant.lock).queue.len > 0)
-            || places
-                .any(|(slot, _)| self.waits_of(slot).any(|(_, wait)| wait.in_queue.after.is_some()))
+            || places.any(|(slot, _)| {
+                let awaited = |wait: &WaitRecord| wait.in_queue.after.is_some();
+                Some(slot) != except && self.waits_of(slot).any(|(_, wait)| awaited(wait))
+            })
     }
 
     /// How many places and holders the commands of one entry may visit.
@@ -77,8 +84,10 @@ impl Machine {
     /// entry has none left. Subtracts what it visits from `left`.
     fn reach(&self, place: SlabIndex, left: &mut usize) -> Option<BTreeMap<Rank, SlabIndex>> {
         let start = place;
-        // In the only queue, the places that are passed waited for those ahead already: no new cycle goes through them.
-        let skips = self.passes(place) && self.waits_of(place).count() == 1;
+        let skips = self.skips_ahead(place);
+        // Those behind it waited for the places ahead of it before it came.
+        let passed_reach = skips && self.level >= LEVEL_HAND_ON;
+        let own = self.places.at(start).first;
         let mut places = BTreeMap::new();
         let mut leases = BTreeSet::new();
         let mut locks = BTreeSet::new();
@@ -94,7 +103,10 @@ impl Machine {
             for (slot, wait) in self.waits_of(place) {
                 // The place directly ahead reaches all places ahead of it.
                 if place != start || !skips {
-                    open.extend(self.live_before(slot));
+                    let ahead = self.live_before(slot);
+                    let passed = passed_reach && ahead == Some(start);
+                    open.extend(ahead);
+                    open.extend(self.live_before(own).filter(|_| passed));
                 }
                 if locks.insert(wait.lock) {
                     let grants = self.locks.at(wait.lock).grants;
@@ -116,6 +128,18 @@ impl Machine {
             }
         }
         Some(places)
+    }
+
+    /// Whether the search does not follow the places ahead of a new place. In its only queue, the places that it passes
+    /// waited for those ahead already. So a new cycle goes through them only if another place waits for the lease of the
+    /// new one elsewhere, and that lease waits in the new place.
+    fn skips_ahead(&self, place: SlabIndex) -> bool {
+        let record = self.places.at(place);
+        let passes_in_one_queue = self.passes(place) && self.waits_of(place).count() == 1;
+        let known = self.level < LEVEL_HAND_ON
+            || record.independent
+            || !self.is_awaited_beside(record.lease, Some(place));
+        passes_in_one_queue && (known || mutant!("places_ahead_not_searched"))
     }
 
     /// The nearest place ahead of a wait whose lease is live.

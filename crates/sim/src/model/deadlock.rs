@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_types::{LeaseId, Mode, Name, PlaceNumber, RingLink, Token};
 
 use super::pass::admits_beside;
-use super::{Model, Place};
+use super::{LEVEL_WHOLE_SEARCH, Model, Place};
 
 /// A wait that reaches more places than this is allowed without a search.
 const REACH_MAX: usize = 10_000;
@@ -111,16 +111,32 @@ impl Model {
 
     /// Whether any place waits for what a lease holds, or behind one of its places.
     fn is_awaited(&self, lease: LeaseId) -> bool {
-        let held = self.held_by(lease);
-        let for_held = held.iter().any(|(lock, _)| !self.queue_of(lock).is_empty());
-        for_held || self.places_of(lease).iter().any(|place| self.is_before_others(place))
+        self.is_awaited_for_held(lease)
+            || self.places_of(lease).iter().any(|place| self.is_before_others(place))
+    }
+
+    fn is_awaited_for_held(&self, lease: LeaseId) -> bool {
+        self.held_by(lease).iter().any(|(lock, _)| !self.queue_of(lock).is_empty())
+    }
+
+    /// Whether no new cycle can go through the places before the asker. Who is passed in its only queue waited for them
+    /// already. So only its own lease newly waits for them, if it does, and that matters if others wait for the lease.
+    fn nothing_new_before(&self, asker: &Place) -> bool {
+        let in_one_queue = asker.locks.len() == 1 && self.is_before_others(asker);
+        if self.level < LEVEL_WHOLE_SEARCH {
+            return in_one_queue;
+        }
+        let mut others = self.places_of(asker.lease).into_iter();
+        let awaited = self.is_awaited_for_held(asker.lease)
+            || others.any(|it| it.number != asker.number && self.is_before_others(&it));
+        in_one_queue && (asker.independent || !awaited)
     }
 
     /// Every place that can affect when this one is granted.
     fn reachable(&self, asker: &Place) -> BTreeMap<PlaceNumber, Place> {
         let mut places = BTreeMap::new();
-        // Who is passed in the only queue of the asker waited for those before it already.
-        let nothing_new = asker.locks.len() == 1 && self.is_before_others(asker);
+        let nothing_new = self.nothing_new_before(asker);
+        let cut = nothing_new && self.level < LEVEL_WHOLE_SEARCH;
         let mut todo = vec![asker.clone()];
         while let Some(place) = todo.pop() {
             // The lease of the asker may be new, and then it is granted only if the ask is not refused.
@@ -131,9 +147,14 @@ impl Model {
             let of_own_lease = self.places_of(place.lease).into_iter();
             todo.extend(of_own_lease.filter(|other| !other.independent));
             for (lock, _) in &place.locks {
-                let before = self.queue_of(lock).into_iter();
-                if place.number != asker.number || !nothing_new {
-                    todo.extend(before.filter(|other| other.rank() < place.rank()).cloned());
+                let queue = self.queue_of(lock).into_iter();
+                let before = queue.filter(|other| other.rank() < place.rank()).cloned();
+                let passed = asker.mode_of(lock).is_some() && place.rank() > asker.rank();
+                if cut && passed {
+                    // Below that level the search ends at the asker also for those whom it passes.
+                    todo.extend(before.filter(|other| other.rank() >= asker.rank()));
+                } else if place.number != asker.number || !nothing_new {
+                    todo.extend(before);
                 }
                 for grant in self.held_grants(lock) {
                     let of_lease = self.places_of(grant.lease).into_iter();

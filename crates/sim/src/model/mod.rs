@@ -42,7 +42,7 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 9;
+const LEVEL_MAX: u16 = 10;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
@@ -76,6 +76,9 @@ const LEVEL_PRIORITY: u16 = 8;
 
 /// The level from which on an ask may promise progress.
 const LEVEL_PROGRESS: u16 = 9;
+
+/// The level from which on the search for deadlocks leaves out nothing that a new cycle can go through.
+const LEVEL_WHOLE_SEARCH: u16 = 10;
 
 /// The highest priority, and how much earlier each step counts as having asked.
 const PRIORITY_MAX: u8 = 9;
