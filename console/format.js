@@ -72,6 +72,8 @@ export const CAUSES = {
   delay_over: 'lock-delay over',
   min_hold_over: 'min hold over',
   downgraded: 'became shared',
+  upgraded: 'became exclusive',
+  handed_on: 'given to a client that waited',
   updated: 'new metadata',
   queued: 'queued',
   left: 'left the queue',

@@ -23,6 +23,7 @@ mod fence;
 mod floor;
 mod force;
 mod guard;
+mod hand_on;
 mod inspect;
 mod key;
 mod lease;
@@ -161,6 +162,16 @@ enum CliCommand {
     /// that token any more: stop the work then.
     #[command(verbatim_doc_comment)]
     Progress(progress::ProgressArgs),
+    /// Give a lock that a lease holds to a lease that waits for it, ahead of all others
+    ///
+    ///   tenure queue web                                                  # who waits, and under which lease
+    ///   tenure hand-on web --lease 68629145 --token 1042 --to 77301250    # after the work has stopped
+    ///
+    /// The lock is never free in between, and the new holder has a larger token. Stop the work before: by this command
+    /// the giver says that it has. Ends with 1 if the lock is not held under that token, or if the other lease does not
+    /// wait for this lock alone; then it is held as before.
+    #[command(verbatim_doc_comment)]
+    HandOn(hand_on::HandOnArgs),
     /// List the locks that are held or awaited
     ///
     ///   tenure locks
@@ -554,6 +565,7 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Try(flags) => (flags.connection.output, lock::try_lock(flags)),
         CliCommand::Unlock(flags) => (flags.connection.output, unlock::unlock(flags)),
         CliCommand::Progress(flags) => (flags.connection.output, progress::progress(flags)),
+        CliCommand::HandOn(flags) => (flags.connection.output, hand_on::hand_on(flags)),
         CliCommand::Locks(flags) => (flags.connection.output, inspect::locks(flags)),
         CliCommand::Queue(flags) => (flags.connection.output, inspect::queue(flags)),
         CliCommand::Explain(flags) => (flags.connection.output, inspect::explain(flags)),

@@ -42,6 +42,8 @@ pub(crate) struct AskOptions {
     pub(crate) metadata: Bytes,
     pub(crate) election: bool,
     pub(crate) independent: bool,
+    /// Whether this turns the shared hold of the lease into an exclusive one.
+    pub(crate) upgrade: bool,
     pub(crate) ttl: Option<Duration>,
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Option<Duration>,
@@ -86,6 +88,7 @@ impl AskOptions {
             metadata: Bytes::new(),
             election: false,
             independent: false,
+            upgrade: false,
             ttl: None,
             window: None,
             grace: None,
@@ -107,6 +110,7 @@ impl AskOptions {
             progress_within_ms: millis(self.progress_within),
             election: self.election,
             independent: self.independent,
+            upgrade: self.upgrade,
             ..Default::default()
         };
         if let [only] = &self.locks[..] {

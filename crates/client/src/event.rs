@@ -52,6 +52,10 @@ pub enum EventCause {
     MaxHold,
     /// The holder did not report a larger number in the time that it promised; [`Event::reason`] tells the number.
     NoProgress,
+    /// A shared hold became an exclusive one, under a new token.
+    Upgraded,
+    /// The holder gave its hold to a client that waited; the grant to that client follows.
+    HandedOn,
     /// The former holder has stopped, or its lease would have ended: the lock can be granted again.
     RevokeEnded,
     /// The lock-delay is over.
@@ -173,6 +177,8 @@ impl EventCause {
             v1::Cause::Forced => Self::Forced,
             v1::Cause::MaxHold => Self::MaxHold,
             v1::Cause::NoProgress => Self::NoProgress,
+            v1::Cause::Upgraded => Self::Upgraded,
+            v1::Cause::HandedOn => Self::HandedOn,
             v1::Cause::Cooled => Self::RevokeEnded,
             v1::Cause::DelayOver => Self::DelayEnded,
             v1::Cause::MinHoldOver => Self::MinHoldEnded,

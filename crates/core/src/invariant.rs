@@ -5,11 +5,11 @@
 
 use alloc::format;
 use alloc::string::String;
-use tenure_types::{Revision, Token};
+use tenure_types::{Mode, Revision, Token};
 
 use crate::machine::Machine;
 use crate::state::due::DueKind;
-use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
+use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Place};
 use crate::state::slab::SlabIndex;
 
 /// A broken invariant.
@@ -167,6 +167,9 @@ impl Machine {
             let ordered = names().zip(names().skip(1)).all(|(a, b)| a < b);
             ensure(ordered, "Q3", "a place stands twice in a queue, or out of order")?;
             waits += names().count();
+            if place.upgrade {
+                self.check_upgrade(slot, place)?;
+            }
             if let Some(until_ms) = place.until_ms {
                 let number = place.number.0;
                 let due = self.due.contains(until_ms.get(), DueKind::WaitLimit, number, Some(slot));
@@ -182,6 +185,17 @@ impl Machine {
         ensure(indexed, "Q6", "two requests of a group wait for one lock")?;
         let in_queues: usize = self.locks.iter().map(|(_, lock)| lock.queue.len as usize).sum();
         ensure(waits == self.waits.len() && in_queues == waits, "Q3", "a wait belongs to no place")
+    }
+
+    /// Q8: who waits for an upgrade holds the lock shared, waits for nothing else with it, and stands first.
+    fn check_upgrade(&self, slot: SlabIndex, place: &Place) -> Result<(), Violation> {
+        let wait = self.waits.at(place.first);
+        let held = self.shared_grant(place.lease, wait.lock).is_some();
+        ensure(held, "Q8", "an upgrade waits for a lock that its lease does not hold")?;
+        let alone = wait.next.is_none() && wait.mode == Mode::Exclusive && place.priority == 0;
+        ensure(alone && place.group.is_none(), "Q8", "an upgrade asks for more")?;
+        let first = self.locks.at(wait.lock).queue.first.map(|first| self.waits.at(first).place);
+        ensure(first == Some(slot), "Q8", "two upgrades wait for one lock")
     }
 
     /// S5: every held grant, place and leased key belongs to a lease that exists.

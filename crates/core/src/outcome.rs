@@ -91,6 +91,11 @@ pub enum Answer {
         /// In how many milliseconds of the machine's clock a larger number is due; `None` if none was promised.
         left_ms: Option<u64>,
     },
+    /// The hold was given to the other lease.
+    HandedOn {
+        /// The token of the new grant.
+        token: Token,
+    },
 }
 
 impl Answer {

@@ -157,6 +157,17 @@ pub enum Command<'a> {
         /// The number.
         number: u64,
     },
+    /// Turn a shared hold into an exclusive one; the lease holds the lock all the time. Available from
+    /// [`LEVEL_HAND_ON`] on.
+    Upgrade(Upgrade<'a>),
+    /// Give a hold to a lease that waits for the lock, ahead of all others; the lock is never free in between. The
+    /// giver has stopped its work. Available from [`LEVEL_HAND_ON`] on.
+    HandOn {
+        /// The hold to give.
+        hold: Hold<'a>,
+        /// The lease that waits.
+        to: LeaseId,
+    },
 }
 
 /// The level from which on the machine counts acquire requests and executes [`Command::Abandon`]. Below it the machine
@@ -191,8 +202,9 @@ pub const LEVEL_PRIORITY: u16 = 8;
 /// machine refuses such a request and [`Command::Progress`] as `Malformed`.
 pub const LEVEL_PROGRESS: u16 = 9;
 
-/// The level from which on the search for deadlocks of a request that passes others also visits the places before it,
-/// where these can be part of a new cycle.
+/// The level from which on shared holds can be upgraded and holds can be handed on, and from which on the search for
+/// deadlocks of a request that passes others also visits the places before it, where these can be part of a new cycle.
+/// Below it the machine refuses [`Command::Upgrade`] and [`Command::HandOn`] as `Malformed`.
 pub const LEVEL_HAND_ON: u16 = 10;
 
 /// The highest priority of an acquire request.
@@ -217,6 +229,7 @@ impl Command<'_> {
             Self::Acquire(acquire) if acquire.min_hold_ms > 0 => LEVEL_MIN_HOLD,
             Self::Drain { .. } | Self::Undrain { .. } => LEVEL_POLICY,
             Self::Progress { .. } => LEVEL_PROGRESS,
+            Self::Upgrade(_) | Self::HandOn { .. } => LEVEL_HAND_ON,
             _ => 1,
         }
     }
@@ -226,7 +239,7 @@ impl Command<'_> {
     /// disk.
     pub fn grows(&self) -> bool {
         match self {
-            Self::GrantLease(_) | Self::Acquire(_) | Self::Update { .. } => true,
+            Self::GrantLease(_) | Self::Acquire(_) | Self::Upgrade(_) | Self::Update { .. } => true,
             // The member directory: a member whose disk is full must be replaceable.
             Self::Put(put) => !put.key.starts_with(OWN_KEYS),
             Self::Renew(_)
@@ -246,7 +259,8 @@ impl Command<'_> {
             // At most 1,000 prefixes can be closed, and a full disk may be the reason for the maintenance.
             | Self::Drain { .. }
             | Self::Undrain { .. }
-            | Self::Progress { .. } => false,
+            | Self::Progress { .. }
+            | Self::HandOn { .. } => false,
         }
     }
 }
@@ -321,6 +335,22 @@ pub struct Acquire<'a> {
     /// Whether this acquires a lock or runs for leadership.
     pub purpose: Purpose,
     /// Whether the lease's other work continues while it waits, so that this wait cannot be part of a deadlock.
+    pub independent: bool,
+}
+
+/// A shared hold to be turned into an exclusive one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Upgrade<'a> {
+    /// The lease that holds the lock.
+    pub lease: LeaseRef,
+    /// The lock.
+    pub lock: &'a str,
+    /// How long to wait until there is no other holder.
+    pub wait: AskWait,
+    /// Whether this only repeats a request that was queued before: it is answered `Ended` if the lease neither waits
+    /// for the upgrade nor holds the lock exclusively any more.
+    pub resume: bool,
+    /// Whether the lease's other work continues while it waits.
     pub independent: bool,
 }
 
@@ -521,12 +551,23 @@ mod tests {
             (Command::Drain { prefix: "db/", by: "ops", reason }, false),
             (Command::Undrain { prefix: "db/", by: "ops" }, false),
             (Command::Progress { hold, number: 1 }, false),
+            (
+                Command::Upgrade(Upgrade {
+                    lease,
+                    lock: "deploy",
+                    wait: AskWait::No,
+                    resume: false,
+                    independent: false,
+                }),
+                true,
+            ),
+            (Command::HandOn { hold, to: id }, false),
         ];
         for (command, grows) in &all {
             assert_eq!(command.grows(), *grows, "{command:?}");
         }
         let mut kinds: Vec<_> = all.iter().map(|(it, _)| core::mem::discriminant(it)).collect();
         kinds.dedup();
-        assert_eq!(kinds.len(), 20, "every command is here, next to others of its kind");
+        assert_eq!(kinds.len(), 22, "every command is here, next to others of its kind");
     }
 }

@@ -294,6 +294,8 @@ fn is_harmless_twice(command: &Command<'_>) -> bool {
         | Command::Release(_)
         | Command::Leave { .. }
         | Command::Downgrade(_)
+        | Command::Upgrade(_)
+        | Command::HandOn { .. }
         | Command::Update { .. }
         | Command::Force { .. }
         | Command::Stopped { .. }

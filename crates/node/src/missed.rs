@@ -104,6 +104,7 @@ fn cause_of(machine: &Machine, lock: &str, token: Token, since: Revision) -> Cau
                 | Cause::Forced
                 | Cause::MaxHold
                 | Cause::NoProgress
+                | Cause::HandedOn
         )
     };
     let mut causes = events.filter(|event| event.token == Some(token)).map(|event| event.cause);

@@ -246,6 +246,20 @@ fn a_cluster_below_level_9_takes_no_promise_and_no_report_of_progress() {
 }
 
 #[test]
+fn a_cluster_below_level_10_upgrades_nothing_and_hands_nothing_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ServerSettings { level_known: 9, ..settings(dir.path()) };
+    let alone = Alone::run(dir, settings);
+    let client = Client::new(alone.running.clients, "ana");
+    let lease = client.lease(60_000);
+    let ask = json!({"lease": lease, "upgrade": true});
+    client.post("/v1/locks/data", &ask).refused(409, "LEVEL_TOO_LOW");
+    let token = client.lock("data", &lease);
+    let given = json!({"lease": lease, "token": token, "hand_on_to": lease});
+    client.json("PATCH", "/v1/locks/data", &[], &given).refused(409, "LEVEL_TOO_LOW");
+}
+
+#[test]
 fn a_cluster_below_level_7_drains_nothing_and_names_the_command_that_raises_it() {
     let dir = tempfile::tempdir().unwrap();
     let settings = ServerSettings { level_known: 6, ..settings(dir.path()) };

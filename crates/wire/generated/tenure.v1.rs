@@ -372,6 +372,8 @@ pub enum Cause {
     Undrained = 24,
     Superseded = 25,
     NoProgress = 26,
+    Upgraded = 27,
+    HandedOn = 28,
 }
 impl Cause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -407,6 +409,8 @@ impl Cause {
             Self::Undrained => "CAUSE_UNDRAINED",
             Self::Superseded => "CAUSE_SUPERSEDED",
             Self::NoProgress => "CAUSE_NO_PROGRESS",
+            Self::Upgraded => "CAUSE_UPGRADED",
+            Self::HandedOn => "CAUSE_HANDED_ON",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -439,6 +443,8 @@ impl Cause {
             "CAUSE_UNDRAINED" => Some(Self::Undrained),
             "CAUSE_SUPERSEDED" => Some(Self::Superseded),
             "CAUSE_NO_PROGRESS" => Some(Self::NoProgress),
+            "CAUSE_UPGRADED" => Some(Self::Upgraded),
+            "CAUSE_HANDED_ON" => Some(Self::HandedOn),
             _ => None,
         }
     }
@@ -3384,6 +3390,8 @@ pub struct AcquireRequest {
     pub priority: u32,
     #[prost(uint64, tag = "20")]
     pub progress_within_ms: u64,
+    #[prost(bool, tag = "21")]
+    pub upgrade: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AcquireResponse {
@@ -3501,6 +3509,28 @@ pub struct ProgressResponse {
     pub header: ::core::option::Option<Header>,
     #[prost(uint64, optional, tag = "2")]
     pub left_ms: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HandOnRequest {
+    #[prost(string, tag = "1")]
+    pub lock: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub lease_slot: u32,
+    #[prost(uint64, tag = "3")]
+    pub lease_generation: u64,
+    #[prost(int64, tag = "4")]
+    pub lease: i64,
+    #[prost(uint64, tag = "5")]
+    pub token: u64,
+    #[prost(int64, tag = "6")]
+    pub to: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HandOnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    #[prost(uint64, tag = "2")]
+    pub token: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ForceRequest {
@@ -4000,6 +4030,27 @@ pub mod lock_admin_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("tenure.v1.LockAdminService", "Progress"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn hand_on(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HandOnRequest>,
+        ) -> std::result::Result<tonic::Response<super::HandOnResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.LockAdminService/HandOn",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.LockAdminService", "HandOn"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn force(
@@ -4585,7 +4636,7 @@ pub struct Request {
     pub traceparent: ::prost::alloc::string::String,
     #[prost(
         oneof = "request::Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26, 27"
     )]
     pub command: ::core::option::Option<request::Command>,
 }
@@ -4631,6 +4682,8 @@ pub mod request {
         Undrain(super::UndrainRequest),
         #[prost(message, tag = "26")]
         Progress(super::ProgressRequest),
+        #[prost(message, tag = "27")]
+        HandOn(super::HandOnRequest),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -4700,7 +4753,7 @@ pub struct Answer {
     pub revision: i64,
     #[prost(
         oneof = "answer::Result",
-        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26"
     )]
     pub result: ::core::option::Option<answer::Result>,
 }
@@ -4752,6 +4805,8 @@ pub mod answer {
         Undrained(super::UndrainResponse),
         #[prost(message, tag = "25")]
         Progressed(super::ProgressResponse),
+        #[prost(message, tag = "26")]
+        HandedOn(super::HandOnResponse),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

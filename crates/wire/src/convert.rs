@@ -129,6 +129,8 @@ pub fn cause_word(cause: v1::Cause) -> &'static str {
         v1::Cause::Undrained => "undrained",
         v1::Cause::Superseded => "superseded",
         v1::Cause::NoProgress => "no_progress",
+        v1::Cause::Upgraded => "upgraded",
+        v1::Cause::HandedOn => "handed_on",
         v1::Cause::Downgraded => "downgraded",
         v1::Cause::Updated => "updated",
         v1::Cause::Queued => "queued",
@@ -171,11 +173,11 @@ mod tests {
 
     #[test]
     fn cause_words_are_the_names_of_the_wire_in_lower_case() {
-        for number in 0..=26 {
+        for number in 0..=28 {
             let cause = v1::Cause::try_from(number).unwrap();
             let name = cause.as_str_name().strip_prefix("CAUSE_").unwrap();
             assert_eq!(cause_word(cause), name.to_lowercase());
         }
-        assert!(v1::Cause::try_from(27).is_err(), "a new cause needs a word above");
+        assert!(v1::Cause::try_from(29).is_err(), "a new cause needs a word above");
     }
 }

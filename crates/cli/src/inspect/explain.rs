@@ -83,8 +83,10 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
             0 => String::new(),
             priority => format!("   priority {priority}"),
         };
+        let holds = lock.holders.iter().any(|holder| holder.lease == waiter.lease);
+        let upgrade = if holds { "   to hold it alone, shared until then" } else { "" };
         text.push_str(&format!(
-            "{label:<8} {number}. {client}  {waiting:>5}{priority}{group}{you}\n"
+            "{label:<8} {number}. {client}  {waiting:>5}{priority}{group}{upgrade}{you}\n"
         ));
     }
     text.push_str(&passed_line(explained, &queue));

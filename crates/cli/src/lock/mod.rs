@@ -87,6 +87,9 @@ struct HoldArgs {
     /// Promise progress: report a larger number within this time, each time, or lose the lock
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     progress_within: Duration,
+    /// Turn the shared hold that the lease has into an exclusive one, once there is no other holder
+    #[arg(long, requires = "lease", conflicts_with_all = ["shared", "slots"])]
+    upgrade: bool,
     /// Hold it in the foreground also where stdout is a pipe, whose reader must not wait for its end
     #[arg(long, conflicts_with = "lease")]
     hold: bool,

@@ -52,6 +52,7 @@ pub(super) async fn acquire(
         priority: how.priority.into(),
         progress_within_ms: millis(how.progress_within),
         max_hold_ms: how.max_hold.map(millis),
+        upgrade: how.upgrade,
         ..Default::default()
     };
     let id = request_id(how.request_id.as_ref());
@@ -69,7 +70,8 @@ pub(super) async fn acquire(
         never = lease::keep(cluster, lease, SILENT) => match never {},
         signal = ended.signal() => {
             waiting.clear();
-            leave(cluster, lock, lease).await?;
+            let keep = if how.upgrade { OldHold::Kept } else { OldHold::None };
+            leave(cluster, lock, lease, keep).await?;
             super::left(cluster, lock, waiting.ahead());
             return Ok(Exit::Signal(signal));
         }
@@ -105,8 +107,21 @@ pub(super) async fn acquire(
     Ok(Exit::Done)
 }
 
+/// Whether the lease held the lock before it asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OldHold {
+    None,
+    /// An upgrade that is given up costs nothing that was held before.
+    Kept,
+}
+
 /// Gives up the place in the queue and a grant that arrived meanwhile. A place that is already gone is fine.
-async fn leave(cluster: &ConnectedCluster, lock: &str, lease: i64) -> Result<(), CliError> {
+async fn leave(
+    cluster: &ConnectedCluster,
+    lock: &str,
+    lease: i64,
+    hold: OldHold,
+) -> Result<(), CliError> {
     let command =
         Command::Leave(v1::LeaveRequest { lock: lock.to_owned(), lease, ..Default::default() });
     let left = match cluster.client.ask(command, Some(&request_id(None))).await {
@@ -115,6 +130,9 @@ async fn leave(cluster: &ConnectedCluster, lock: &str, lease: i64) -> Result<(),
         Err(tenure::Error::Refused(tenure::Refusal::NotWaiting { .. })) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
+    if hold == OldHold::Kept {
+        return Ok(());
+    }
     for v1::LockGrant { lock, token, .. } in left.held {
         let command =
             Command::Release(v1::ReleaseRequest { lock, lease, token, ..Default::default() });

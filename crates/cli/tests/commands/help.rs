@@ -12,6 +12,7 @@ const COMMANDS: &[&str] = &[
     "lock",
     "try",
     "unlock",
+    "hand-on",
     "progress",
     "locks",
     "queue",

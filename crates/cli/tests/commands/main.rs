@@ -6,6 +6,7 @@ mod draining;
 mod errors;
 mod figures;
 mod first_seconds;
+mod hand_on;
 mod help;
 mod keys;
 mod leases;

@@ -7,7 +7,7 @@ use tenure_types::{Held, Limit, Mode, PlaceNumber, Quota, Refusal};
 
 use super::name;
 use super::owner::Payer;
-use super::queue::Asker;
+use super::queue::{Asker, PlaceOptions};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants, Notice};
@@ -234,7 +234,7 @@ impl Machine {
             Who::New(new) => self.add_lease(&new),
         };
         let asker = Asker { lease, options: &options, asks: AskCount::first(self.level) };
-        let place = self.add_place(asker, asks, until_ms, acquire);
+        let place = self.add_place(asker, asks, until_ms, &PlaceOptions::of(acquire));
         if let Err(deadlock) = self.check_deadlock(place) {
             if self.level >= LEVEL_RECORDS {
                 self.emit_deadlock(place);
@@ -436,7 +436,7 @@ impl Machine {
         }
     }
 
-    fn replace_limit(&mut self, place: SlabIndex, wait: AskWait) {
+    pub(super) fn replace_limit(&mut self, place: SlabIndex, wait: AskWait) {
         let until_ms = match wait {
             AskWait::No | AskWait::Limit { ms: 0 } => return,
             AskWait::Unlimited => None,

@@ -28,6 +28,9 @@ const RING_MAX: usize = 32;
 impl Machine {
     /// Refuses a place, just added, that can never be granted.
     pub(super) fn check_deadlock(&mut self, place: SlabIndex) -> Result<(), Refusal> {
+        if let Some(other) = self.other_upgrade(place) {
+            return Err(Refusal::Deadlock { ring: self.ring_of_upgrades(place, other) });
+        }
         let record = self.places.at(place);
         let (lease, passes) = (record.lease, self.passes(place));
         let passes = passes && !mutant!("passed_waiters_not_searched");
@@ -131,8 +134,8 @@ impl Machine {
     }
 
     /// Whether the search does not follow the places ahead of a new place. In its only queue, the places that it passes
-    /// waited for those ahead already. So a new cycle goes through them only if another place waits for the lease of the
-    /// new one elsewhere, and that lease waits in the new place.
+    /// waited for those ahead already. So a new cycle goes through them only if another place waits for the lease of
+    /// the new one elsewhere, and that lease waits in the new place.
     fn skips_ahead(&self, place: SlabIndex) -> bool {
         let record = self.places.at(place);
         let passes_in_one_queue = self.passes(place) && self.waits_of(place).count() == 1;
@@ -263,8 +266,17 @@ impl<'a> Supposed<'a> {
     fn is_grantable(&self, place: SlabIndex) -> bool {
         self.machine.waits_of(place).all(|(_, wait)| {
             let lock = &self.locks[&wait.lock];
-            lock.queue.front() == Some(&place) && lock.admits(wait.mode)
+            lock.queue.front() == Some(&place) && self.admits(lock, wait)
         })
+    }
+
+    /// Whether the holders of a lock leave room for a place that waits for it.
+    fn admits(&self, lock: &SupposedLock, wait: &WaitRecord) -> bool {
+        let place = self.machine.places.at(wait.place);
+        if place.upgrade {
+            return lock.holders.values().all(|(holder, _)| *holder == place.lease);
+        }
+        lock.admits(wait.mode)
     }
 
     fn grant(&mut self, place: SlabIndex, open: &mut Vec<SlabIndex>) {
@@ -273,6 +285,9 @@ impl<'a> Supposed<'a> {
         for (_, wait) in machine.waits_of(place) {
             let lock = self.locks.get_mut(&wait.lock).expect("a reachable place's locks are");
             lock.queue.pop_front();
+            if record.upgrade {
+                lock.remove(record.lease);
+            }
             let mode = match wait.mode {
                 Mode::Exclusive => GrantMode::Exclusive,
                 Mode::Shared => GrantMode::Shared,
@@ -321,9 +336,12 @@ impl<'a> Supposed<'a> {
     fn step(&self, place: SlabIndex) -> Option<(SlabIndex, Option<SlabIndex>)> {
         for (_, wait) in self.machine.waits_of(place) {
             let lock = &self.locks[&wait.lock];
-            if !lock.admits(wait.mode) {
-                let (_, (holder, _)) = lock.holders.first_key_value()?;
-                return Some((wait.lock, self.stuck_place_of(*holder)));
+            if !self.admits(lock, wait) {
+                let place = self.machine.places.at(place);
+                let in_the_way = |lease| !(place.upgrade && lease == place.lease);
+                let mut holders = lock.holders.values().map(|(holder, _)| *holder);
+                let holder = holders.find(|holder| in_the_way(*holder))?;
+                return Some((wait.lock, self.stuck_place_of(holder)));
             }
             if lock.queue.front() != Some(&place) {
                 let at = lock.queue.iter().position(|other| *other == place)?;

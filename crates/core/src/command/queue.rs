@@ -7,7 +7,7 @@ use tenure_types::{Mode, Name, PlaceNumber};
 
 use super::acquire::Located;
 use crate::codec::{EventRef, SubjectRef};
-use crate::event::Cause;
+use crate::event::{Cause, UPGRADE};
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Notice};
 use crate::request::{Acquire, Purpose};
@@ -31,6 +31,22 @@ pub(super) struct Asker<'a> {
     pub(super) lease: SlabIndex,
     pub(super) options: &'a GrantOptions,
     pub(super) asks: AskCount,
+}
+
+/// What decides where a new place stands, and what its wait means.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlaceOptions<'a> {
+    pub(super) group: Option<&'a str>,
+    pub(super) independent: bool,
+    pub(super) upgrade: bool,
+    pub(super) priority: u8,
+}
+
+impl<'a> PlaceOptions<'a> {
+    pub(super) fn of(acquire: &Acquire<'a>) -> Self {
+        let (group, independent) = (acquire.supersede, acquire.independent);
+        Self { group, independent, upgrade: false, priority: acquire.priority }
+    }
 }
 
 impl Machine {
@@ -99,15 +115,28 @@ impl Machine {
         let mut locks = 0;
         for (slot, wait) in self.waits_of(place) {
             locks += 1;
-            let lock = self.locks.at(wait.lock);
-            if lock.queue.first != Some(slot) || !self.admits(wait.lock, wait.mode) {
+            if self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits_place(wait) {
                 return false;
             }
-            if self.is_drained(wait.lock) && !mutant!("drain_holds_back_new_asks_only") {
+            // An upgrade makes nobody a holder who is not one already.
+            if self.is_drained(wait.lock)
+                && !self.places.at(place).upgrade
+                && !mutant!("drain_holds_back_new_asks_only")
+            {
                 return false;
             }
         }
         locks <= self.tokens_left()
+    }
+
+    /// Whether the holders of a lock leave room for a place that waits for it.
+    pub(crate) fn admits_place(&self, wait: &WaitRecord) -> bool {
+        if self.places.at(wait.place).upgrade {
+            // Its own lease is one of the holders.
+            let beside = mutant!("upgrade_beside_other_holders");
+            return self.locks.at(wait.lock).grants.len == 1 || beside;
+        }
+        self.admits(wait.lock, wait.mode)
     }
 
     /// Whether the holders of a lock leave room for one more grant in this mode.
@@ -150,7 +179,7 @@ impl Machine {
         asker: Asker<'_>,
         asks: &[Located<'_>],
         until_ms: Option<NonZeroU64>,
-        acquire: &Acquire<'_>,
+        options: &PlaceOptions<'_>,
     ) -> SlabIndex {
         self.newest_place.0 += 1;
         let created = self.coming_revision();
@@ -174,9 +203,10 @@ impl Machine {
             since_ms: self.clock_ms,
             until_ms,
             options: asker.options.clone(),
-            group: acquire.supersede.map(|group| Box::new(super::name(group))),
-            independent: acquire.independent,
-            priority: acquire.priority,
+            group: options.group.map(|group| Box::new(super::name(group))),
+            independent: options.independent,
+            upgrade: options.upgrade,
+            priority: options.priority,
             asks: asker.asks,
             in_lease: ListLink::default(),
         });
@@ -239,6 +269,7 @@ impl Machine {
                     client: Some(lease.client.as_bytes()),
                     mode: Some(wait.mode),
                     place: number,
+                    reason: (record.upgrade && cause == Cause::Queued).then_some(UPGRADE),
                     priority: (cause == Cause::Queued)
                         .then_some(record.priority)
                         .filter(|it| *it > 0),
@@ -283,6 +314,9 @@ impl Machine {
 
     /// Grants all locks of a waiting place and adds a notice for its lease.
     fn grant_place(&mut self, place: SlabIndex) {
+        if self.places.at(place).upgrade {
+            return self.grant_upgrade(place);
+        }
         let waits: Vec<(SlabIndex, Mode)> =
             self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect();
         let record = self.unlink_place(place);
@@ -310,8 +344,19 @@ impl Machine {
         asker: Asker<'_>,
         place: PlaceNumber,
     ) -> outcome::LockGrant {
+        let at = self.insertion_point(lock, mode);
+        self.insert_grant(lock, at, asker, place)
+    }
+
+    /// Grants one lock in this mode, after that grant of the lock.
+    pub(super) fn insert_grant(
+        &mut self,
+        lock: SlabIndex,
+        (mode_now, before): (GrantMode, Option<SlabIndex>),
+        asker: Asker<'_>,
+        place: PlaceNumber,
+    ) -> outcome::LockGrant {
         let token = self.next_token();
-        let (mode_now, before) = self.insertion_point(lock, mode);
         let grant = self.grants.insert(Grant {
             lock,
             token,
@@ -354,7 +399,7 @@ impl Machine {
                 lease: Some(lease.id),
                 client: Some(lease.client.as_bytes()),
                 token: Some(token),
-                mode: Some(mode),
+                mode: Some(mode_now.asked(record.slots)),
                 slot,
                 place: Some(place),
                 value: (!metadata.is_empty()).then_some(metadata),
@@ -384,6 +429,14 @@ impl Machine {
                 (GrantMode::Slot(free), before)
             }
         }
+    }
+
+    /// The grant of a lock after which one in this mode is inserted.
+    pub(super) fn grant_before(&self, lock: SlabIndex, mode: GrantMode) -> Option<SlabIndex> {
+        let grants = self.locks.at(lock).grants;
+        let Some(slot) = mode.slot() else { return grants.last };
+        let lower = grants.iter::<IN_LOCK, _>(&self.grants);
+        lower.take_while(|(_, it)| it.mode.slot() < Some(slot)).last().map(|(slot, _)| slot)
     }
 
     /// Emits `Vacant` for each election that lost its leader and has no new one.

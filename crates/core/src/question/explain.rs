@@ -98,11 +98,13 @@ impl Machine {
         let mut chain = Chain::default();
         let mut seen = BTreeSet::new();
         let mut next = Some(lock);
+        let mut last = None;
         while let Some(lock) = next {
             let record = self.locks.at(lock);
             let holder = record.grants.iter::<IN_LOCK, _>(&self.grants).find_map(|(_, grant)| {
                 match grant.state {
-                    GrantState::Held(lease) => Some(lease),
+                    // A lease that waits for an upgrade waits for the other holders.
+                    GrantState::Held(lease) => Some(lease).filter(|it| last != Some(*it)),
                     GrantState::Over(_) => None,
                 }
             });
@@ -117,6 +119,7 @@ impl Machine {
                 holder: lease.id,
                 client: lease.client.clone(),
             });
+            last = Some(holder);
             next = self.awaited_lock(holder);
         }
         chain
@@ -127,7 +130,7 @@ impl Machine {
         let places = self.leases.at(lease).places;
         let (place, _) = places.iter::<IN_LEASE, _>(&self.places).next()?;
         let blocks = |wait: &crate::state::record::WaitRecord, slot: SlabIndex| {
-            self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits(wait.lock, wait.mode)
+            self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits_place(wait)
         };
         let mut waits = self.waits_of(place);
         waits.find(|(slot, wait)| blocks(wait, *slot)).map(|(_, wait)| wait.lock)

@@ -222,7 +222,10 @@ impl Machine {
             left_ms: place.until_ms.map(|until_ms| until_ms.get().saturating_sub(self.clock_ms)),
             purpose: place.options.purpose(),
             priority: place.priority,
-            passable_ms: ranked_ms(place.since_ms, place.priority).saturating_sub(self.clock_ms),
+            passable_ms: match place.upgrade {
+                true => 0,
+                false => ranked_ms(place.since_ms, place.priority).saturating_sub(self.clock_ms),
+            },
             group: place.group.as_deref().cloned(),
             principal: owner.map(|owner| owner.name.clone()),
             locks: locks.collect(),

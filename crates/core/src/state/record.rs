@@ -125,6 +125,11 @@ impl GrantOptions {
         Self::new(self.metadata(), self.times(), Some(progress), self.purpose())
     }
 
+    pub(crate) fn with_min_hold(&self, min_hold_ms: u64) -> Self {
+        let times = GrantTimes { min_hold_ms, ..self.times() };
+        Self::new(self.metadata(), times, self.progress(), self.purpose())
+    }
+
     pub(crate) fn progress(&self) -> Option<ProgressState> {
         self.0.as_ref().and_then(|special| special.progress.as_deref().copied())
     }
@@ -182,7 +187,7 @@ pub(crate) struct Grant {
 pub(crate) struct AskCount(pub(crate) u32);
 
 impl AskCount {
-    const UNCOUNTED: AskCount = AskCount(0);
+    pub(crate) const UNCOUNTED: AskCount = AskCount(0);
 
     /// The count after the first request, at this level.
     pub(crate) fn first(level: u16) -> Self {
@@ -271,6 +276,8 @@ pub(crate) struct Place {
     /// The group whose older waiters it has replaced, and whose next request replaces it.
     pub(crate) group: Option<Box<Name>>,
     pub(crate) independent: bool,
+    /// Whether its lease holds the only lock of the place shared, and waits until it is the only holder.
+    pub(crate) upgrade: bool,
     pub(crate) priority: u8,
     pub(crate) asks: AskCount,
     pub(crate) in_lease: ListLink,

@@ -3,7 +3,7 @@
 use tenure_core::codec::encode_request;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
-    NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
+    NewLease, Purpose, Put, Request, RequestId, Revoker, Upgrade, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
@@ -162,6 +162,18 @@ fn actor_command(
         "downgrade" => {
             let lock = words.at(2);
             send(request, Command::Downgrade(Hold { lease, lock, token: current(lock) }));
+        }
+        "upgrade" => {
+            let (lock, wait, resume) = (words.at(2), wait(words), words.flag("resume"));
+            let independent = words.flag("independent");
+            send(request, Command::Upgrade(Upgrade { lease, lock, wait, resume, independent }));
+        }
+        // Gives the hold to the lease of another actor.
+        "hand" => {
+            let lock = words.at(2);
+            let to = LeaseId::new(stage.actors[words.at(4)].id).expect("a lease's number");
+            let hold = Hold { lease, lock, token: current(lock) };
+            send(request, Command::HandOn { hold, to });
         }
         "progress" => {
             let (lock, number) = (words.at(2), number(words.at(3)));

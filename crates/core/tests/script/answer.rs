@@ -56,6 +56,7 @@ fn show_answer(answer: &Answer) -> String {
         Answer::Undrained { existed: false } => String::from("open already"),
         Answer::Progressed { left_ms: None } => String::from("noted, nothing due"),
         Answer::Progressed { left_ms: Some(ms) } => format!("noted, due in {}", show_span(*ms)),
+        Answer::HandedOn { token } => format!("handed on under token={token}"),
         Answer::Abandoned { released: true } => String::from("abandoned, given up"),
         Answer::Abandoned { released: false } => String::from("abandoned"),
     }

@@ -326,9 +326,11 @@ pub fn keeps(command: &Command<'_>) -> bool {
         | Command::Downgrade(_)
         | Command::Stopped { .. }
         | Command::Progress { .. }
+        | Command::HandOn { .. }
         | Command::Abandon(_) => true,
         Command::GrantLease(_)
         | Command::Acquire(_)
+        | Command::Upgrade(_)
         | Command::Update { .. }
         | Command::Force { .. }
         | Command::Put(_)

@@ -67,6 +67,9 @@ fn done(answer: &Answer, told: LeaseInAnswer) -> Wire {
         Answer::Deleted { existed } => {
             Wire::Deleted(v1::DeleteResponse { header: None, existed: *existed })
         }
+        Answer::HandedOn { token } => {
+            Wire::HandedOn(v1::HandOnResponse { header: None, token: token.get() })
+        }
         Answer::Progressed { left_ms } => {
             Wire::Progressed(v1::ProgressResponse { header: None, left_ms: *left_ms })
         }
@@ -376,6 +379,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::Forced
         | Cause::MaxHold
         | Cause::NoProgress
+        | Cause::HandedOn
         | Cause::Cooled
         | Cause::DelayOver
         | Cause::MinHoldOver
@@ -387,6 +391,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::KeyDeleted => true,
         Cause::Granted
         | Cause::Downgraded
+        | Cause::Upgraded
         | Cause::Updated
         | Cause::Queued
         | Cause::KeyPut

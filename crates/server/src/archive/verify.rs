@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tenure_core::event::{Batch, Cause, Event, FORCED_NOW, Subject};
+use tenure_core::event::{Batch, Cause, Event, FORCED_NOW, Subject, UPGRADE};
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision, Token};
 
 use super::frame::RevisionRange;
@@ -166,7 +166,7 @@ impl Handovers {
                 }
                 return None;
             }
-            Cause::Released => HandoverKind::GivenBack,
+            Cause::Released | Cause::HandedOn => HandoverKind::GivenBack,
             Cause::Expired => HandoverKind::Expired,
             // What keeps others out for a shorter time than the holder has is only a lock-delay.
             Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress
@@ -350,14 +350,29 @@ impl Verifier {
             }
             (Cause::Downgraded, Some(token), _) => {
                 self.check_token(revision, lock, token);
-                let grants = self.grants.get_mut(lock).into_iter().flatten();
-                for grant in grants.filter(|it| it.lease == event.lease) {
-                    (grant.token, grant.mode) = (token, Mode::Shared);
+                self.regrant(lock, token, event, Mode::Shared);
+            }
+            (Cause::Upgraded, Some(token), place) => {
+                self.check_token(revision, lock, token);
+                if let Some((queue, place)) = self.queues.get_mut(lock).zip(place) {
+                    queue.remove(place);
                 }
+                self.check_alone(revision, lock, token, event);
+                self.regrant(lock, token, event, Mode::Exclusive);
+            }
+            (Cause::Queued, _, Some(place)) if event.reason.as_deref() == Some(UPGRADE) => {
+                self.queues.entry(lock.into()).or_default().add_first(place);
             }
             (Cause::Queued, _, Some(place)) => {
                 let queue = self.queues.entry(lock.into()).or_default();
                 queue.add(place, clock_ms, event.priority.unwrap_or(0));
+            }
+            // Its giver chose who has it next.
+            (Cause::HandedOn, Some(token), place) => {
+                if let Some((queue, place)) = self.queues.get_mut(lock).zip(place) {
+                    queue.choose(place);
+                }
+                self.end(revision, lock, token, clock_ms, event);
             }
             // A waiter left, for whatever reason.
             (_, None, Some(place)) => {
@@ -367,6 +382,26 @@ impl Verifier {
             }
             (_, Some(token), _) => self.end(revision, lock, token, clock_ms, event),
             _ => {}
+        }
+    }
+
+    /// Notes that a hold has another mode, under another token.
+    fn regrant(&mut self, lock: &str, token: Token, event: &Event, mode: Mode) {
+        let grants = self.grants.get_mut(lock).into_iter().flatten();
+        for grant in grants.filter(|it| it.lease == event.lease) {
+            (grant.token, grant.mode) = (token, mode);
+        }
+    }
+
+    /// Checks that a hold that becomes exclusive is the only one.
+    fn check_alone(&mut self, revision: Revision, lock: &str, token: Token, event: &Event) {
+        let mut grants = self.grants.get(lock).into_iter().flatten();
+        if let Some(other) = grants.find(|it| it.lease != event.lease) {
+            let detail = format!(
+                "lock `{lock}` became exclusive with token {token} while token {} is there",
+                other.token
+            );
+            self.broke(Promise::OneHolder, revision, detail);
         }
     }
 

@@ -91,7 +91,7 @@ impl Class {
             Some(Command::Renew(_)) => Class::Renew,
             Some(Command::Revoke(_)) => Class::Revoke,
             Some(Command::Acquire(_)) => Class::Acquire,
-            Some(Command::Release(_) | Command::Leave(_)) => Class::Release,
+            Some(Command::Release(_) | Command::Leave(_) | Command::HandOn(_)) => Class::Release,
             Some(Command::Force(_)) => Class::Force,
             Some(Command::Drain(_) | Command::Undrain(_)) => Class::Admin,
             Some(
@@ -124,7 +124,7 @@ impl Class {
             (_, "LeaseGrant") => Class::Grant,
             (_, "LeaseRevoke" | "Revoke") => Class::Revoke,
             (_, "Lock" | "TryLock" | "Acquire" | "Campaign") => Class::Acquire,
-            (_, "Unlock" | "Release" | "Resign" | "Leave") => Class::Release,
+            (_, "Unlock" | "Release" | "Resign" | "Leave" | "HandOn") => Class::Release,
             (_, "Drain" | "Undrain") => Class::Admin,
             (_, "Force") => Class::Force,
             (_, "Update" | "Downgrade" | "Progress" | "Stopped" | "Proclaim") => Class::Update,

@@ -239,6 +239,7 @@ impl Caller {
             Command::Leave(it) => as_answer!(locks.leave(self.request(it)), Left),
             Command::Stopped(it) => as_answer!(locks.stopped(self.request(it)), Stopped),
             Command::Downgrade(it) => as_answer!(locks.downgrade(self.request(it)), Downgraded),
+            Command::HandOn(it) => as_answer!(locks.hand_on(self.request(it)), HandedOn),
             Command::Progress(it) => as_answer!(locks.progress(self.request(it)), Progressed),
             Command::Update(it) => as_answer!(locks.update(self.request(it)), Updated),
             Command::Force(it) => as_answer!(locks.force(self.request(it)), Forced),
@@ -445,6 +446,7 @@ fn is_plain(ask: &v1::AcquireRequest) -> bool {
         && !ask.resume
         && ask.priority == 0
         && ask.progress_within_ms == 0
+        && !ask.upgrade
         && !ask.election
         && !ask.independent
 }

@@ -256,6 +256,11 @@ fn by_command(command: &Command, deadline_ms: Option<u32>) -> Option<(Sent, &'st
             let body = json!({"lease": lease, "token": token, "mode": "shared"});
             (with("PATCH", format!("/v1/locks/{}", escaped(&it.lock)), &body), "downgraded")
         }
+        Command::HandOn(it) => {
+            let (lease, token) = (it.lease.to_string(), it.token.to_string());
+            let body = json!({"lease": lease, "token": token, "hand_on_to": it.to.to_string()});
+            (with("PATCH", format!("/v1/locks/{}", escaped(&it.lock)), &body), "handed_on")
+        }
         Command::Progress(it) => {
             let (lease, token) = (it.lease.to_string(), it.token.to_string());
             let body = json!({"lease": lease, "token": token, "progress": it.number.to_string()});

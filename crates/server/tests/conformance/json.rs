@@ -31,6 +31,11 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
             ("stopped", stopped)
         }
         Command::Downgrade(it) => ("downgrade", hold(&it.lock, it.lease, it.token)),
+        Command::HandOn(it) => {
+            let mut given = hold(&it.lock, it.lease, it.token);
+            given["to"] = json!(it.to.to_string());
+            ("hand_on", given)
+        }
         Command::Progress(it) => {
             let mut report = hold(&it.lock, it.lease, it.token);
             report["number"] = json!(it.number.to_string());
@@ -147,6 +152,9 @@ fn acquire(ask: &v1::AcquireRequest) -> Value {
     if !ask.supersede.is_empty() {
         body.insert("supersede".into(), json!(ask.supersede));
     }
+    if ask.upgrade {
+        body.insert("upgrade".into(), json!(true));
+    }
     if ask.progress_within_ms > 0 {
         body.insert("progress_within_ms".into(), json!(ask.progress_within_ms));
     }
@@ -192,6 +200,7 @@ pub(crate) fn told(name: &str, it: &Value) -> Reported {
         "revoked" => Reported::new("revoked"),
         "left" => Reported::new("left"),
         "stopped" => Reported::new("stopped"),
+        "handed_on" => Reported::new("handed_on"),
         "progressed" => Reported::new("progressed").with("due", it["left_ms"].is_u64()),
         "downgraded" => {
             let token = number(&it["token"]).unsigned_abs();

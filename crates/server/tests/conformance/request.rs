@@ -229,6 +229,7 @@ pub(crate) fn told(
         Wire::Downgraded(it) => {
             Reported { grants: vec![(String::new(), it.token)], ..Reported::new("downgraded") }
         }
+        Wire::HandedOn(_) => Reported::new("handed_on"),
         Wire::Progressed(it) => Reported::new("progressed").with("due", it.left_ms.is_some()),
         Wire::Updated(it) => Reported::new("updated").with("version", it.version),
         Wire::Forced(it) => Reported::new("forced").with("cools", it.left_ms > 0),

@@ -205,6 +205,13 @@ impl Stage {
                     ..Default::default()
                 })
             }
+            "hand" => Command::HandOn(v1::HandOnRequest {
+                lock: name(),
+                lease,
+                token: token(),
+                to: step.option("to").map_or(0, |who| self.lease(who)),
+                ..Default::default()
+            }),
             "progress" => Command::Progress(v1::ProgressRequest {
                 lock: name(),
                 lease,
@@ -298,6 +305,7 @@ impl Stage {
             supersede: step.option("supersede").unwrap_or_default().to_owned(),
             resume: step.option("resume").is_some(),
             progress_within_ms: step.option("progress").map_or(0, ms),
+            upgrade: step.option("upgrade").is_some(),
             priority: step.option("priority").map_or(0, |it| it.parse().unwrap()),
             independent: step.option("independent").is_some(),
             election: step.option("election").is_some(),

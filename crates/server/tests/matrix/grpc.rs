@@ -228,6 +228,8 @@ fn locks(name: &str, row: &Row) -> Option<Vec<u8>> {
         "Downgrade" => {
             v1::DowngradeRequest { lock, lease, token, ..Default::default() }.encode_to_vec()
         }
+        "HandOn" => v1::HandOnRequest { lock, lease, token, to: lease, ..Default::default() }
+            .encode_to_vec(),
         "Progress" => v1::ProgressRequest { lock, lease, token, number: 1, ..Default::default() }
             .encode_to_vec(),
         "Drain" => {

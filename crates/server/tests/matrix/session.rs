@@ -58,6 +58,7 @@ pub(super) fn request(name: &str, variant: &str, row: &Row) -> Option<Value> {
         "revoke" => json!({"lease": lease}),
         "stopped" => json!({"lock": lock, "lease": lease, "token": token,
             "lease_created": row.created.to_string()}),
+        "hand_on" => json!({"lock": lock, "lease": lease, "token": token, "to": lease}),
         "progress" => json!({"lock": lock, "lease": lease, "token": token, "number": "1"}),
         "update" => json!({"lock": lock, "lease": lease, "token": token, "metadata": "new"}),
         _ => return None,

@@ -225,7 +225,9 @@ pub(super) fn sign(made: &mut Generator, view: &ObservedState, request: &mut Own
         OwnedCommand::Release(hold)
         | OwnedCommand::Downgrade(hold)
         | OwnedCommand::Update { hold, .. }
-        | OwnedCommand::Progress { hold, .. } => number(&hold.lease),
+        | OwnedCommand::Progress { hold, .. }
+        | OwnedCommand::HandOn { hold, .. } => number(&hold.lease),
+        OwnedCommand::Upgrade { lease, .. } => number(lease),
         OwnedCommand::Stopped { lease, .. } => Some(lease.get()),
         OwnedCommand::Put { lease, .. } => lease.as_ref().and_then(number).or(Some(1)),
         OwnedCommand::Delete { .. } => Some(1),

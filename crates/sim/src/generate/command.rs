@@ -83,6 +83,8 @@ fn command(made: &mut Generator, view: &ObservedState, kind: CommandKind) -> Own
         CommandKind::Progress => {
             OwnedCommand::Progress { hold: hold(made, view), number: made.rng.u64(..8) }
         }
+        CommandKind::Upgrade => super::hand_on::upgrade(made, view),
+        CommandKind::HandOn => super::hand_on::hand_on(made, view),
         CommandKind::Update => {
             OwnedCommand::Update { hold: hold(made, view), metadata: metadata(made) }
         }
@@ -228,7 +230,7 @@ pub(super) fn lease_ref(made: &mut Generator, view: &ObservedState) -> LeaseRef 
 }
 
 /// A reference to a lease by id, or by its handle if it is still live.
-fn reference(
+pub(super) fn reference(
     made: &mut Generator,
     view: &ObservedState,
     lease: LeaseId,
@@ -277,7 +279,7 @@ fn grant(made: &mut Generator, view: &ObservedState) -> PastGrant {
     }
 }
 
-fn hold(made: &mut Generator, view: &ObservedState) -> OwnedHold {
+pub(super) fn hold(made: &mut Generator, view: &ObservedState) -> OwnedHold {
     let grant = grant(made, view);
     let mut lease = reference(made, view, grant.lease, grant.created);
     let mut lock = grant.lock;

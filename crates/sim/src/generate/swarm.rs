@@ -29,6 +29,8 @@ pub(super) enum CommandKind {
     Drain,
     Undrain,
     Progress,
+    Upgrade,
+    HandOn,
     /// A repetition of an earlier request.
     Retry,
     /// A request that no client would send.
@@ -244,6 +246,21 @@ impl Swarm {
         let weight = self.total.div_ceil(rng.u32(4..=16));
         self.weights.push((CommandKind::Progress, weight));
         self.total += weight;
+        self
+    }
+
+    /// Adds upgrades of shared holds, and holds that are handed on.
+    pub(super) fn with_hand_on(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        self.shared = self.shared.max(rng.u32(20..=70));
+        // Both need holders and waiters that stay.
+        (self.tries, self.multi) = (self.tries.min(10), self.multi.min(20));
+        (self.patient, self.newest) = (rng.bool(), rng.u32(..10) > 0);
+        for kind in [CommandKind::Upgrade, CommandKind::HandOn] {
+            let weight = self.total.div_ceil(rng.u32(4..=16));
+            self.weights.push((kind, weight));
+            self.total += weight;
+        }
         self
     }
 

@@ -7,6 +7,7 @@ mod abandon;
 mod access;
 mod drain;
 mod exclusion;
+mod hand_on;
 mod handle;
 mod history;
 mod hold;
@@ -20,6 +21,7 @@ mod queue;
 mod supersede;
 mod time;
 mod token;
+mod upgrade;
 
 use tenure_core::{Machine, StoppedFor};
 
@@ -121,6 +123,8 @@ impl Checks {
                 exclusion::event(ledger, event)?;
                 drain::event(ledger, event)?;
                 supersede::event(ledger, &part, event)?;
+                upgrade::event(ledger, event)?;
+                hand_on::event(ledger, &part, event)?;
                 time::event(ledger, &part, event)?;
                 self.ledger.event(&part, event);
             }
@@ -140,6 +144,7 @@ impl Checks {
         queue::views(&self.ledger, seen)?;
         self.progress.views(seen)?;
         supersede::views(seen)?;
+        upgrade::views(seen.after)?;
         history::check(machine, seen, self.steps)?;
         self.ledger.settle(seen);
         Ok(())

@@ -13,7 +13,8 @@ pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
         let good = match notice {
             Notice::Granted { lease, place, revision, .. } => {
                 told(seen, handles, *lease, *revision, |event| {
-                    event.cause == Cause::Granted && event.place == Some(*place)
+                    matches!(event.cause, Cause::Granted | Cause::Upgraded)
+                        && event.place == Some(*place)
                 })
             }
             Notice::Lost { lease, token, revision, cause, word, .. } => {
@@ -25,14 +26,13 @@ pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
             }
             Notice::WaitEnded { lease, place, revision, by } => {
                 told(seen, handles, *lease, *revision, |event| {
-                    let cause = match by {
-                        None => Cause::WaitTimeout,
-                        Some(_) => Cause::Superseded,
+                    let right = match by {
+                        // An upgrade leaves the queue when its hold has ended.
+                        None => matches!(event.cause, Cause::WaitTimeout | Cause::Left),
+                        Some(_) => event.cause == Cause::Superseded,
                     };
                     let client = by.as_ref().map(|by| &by.client);
-                    event.cause == cause
-                        && event.place == Some(*place)
-                        && event.by.as_ref() == client
+                    right && event.place == Some(*place) && event.by.as_ref() == client
                 })
             }
             Notice::LeaseEnded { lease, revision, cause, word } => {

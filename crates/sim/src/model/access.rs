@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::access::{AccessChange, IssuerKeys};
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::Answer;
-use tenure_core::request::{Command, LeaseRef, Purpose, Request, Revoker};
+use tenure_core::request::{Command, Hold, LeaseRef, Purpose, Request, Revoker, Upgrade};
 use tenure_types::{
     LeaseId, Name, Quota, QuotaSetter, QuotaSource, Quotas, Refusal, Verb, VerbSet,
 };
@@ -122,11 +122,13 @@ impl Rules {
                 let force = || if ask.priority > 0 { each(Verb::Force) } else { None };
                 each(verb).or_else(force)
             }
-            Command::Downgrade(hold)
-            | Command::Update { hold, .. }
-            | Command::Progress { hold, .. } => may(Verb::Acquire, hold.lock)
-                .and(may(Verb::Elect, hold.lock))
-                .map(|_| Verb::Acquire),
+            Command::Downgrade(Hold { lock, .. })
+            | Command::Update { hold: Hold { lock, .. }, .. }
+            | Command::Progress { hold: Hold { lock, .. }, .. }
+            | Command::HandOn { hold: Hold { lock, .. }, .. }
+            | Command::Upgrade(Upgrade { lock, .. }) => {
+                may(Verb::Acquire, lock).and(may(Verb::Elect, lock)).map(|_| Verb::Acquire)
+            }
             Command::Force { lock, .. } => may(Verb::Force, lock),
             Command::Put(put) => may(Verb::Keys, put.key),
             Command::Delete { key, .. } => may(Verb::Keys, key),

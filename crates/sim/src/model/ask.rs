@@ -13,7 +13,7 @@ use super::{HandleOf, LEVEL_RECORDS, Model, Place, Verdict};
 
 /// How long an ask is willing to wait, as a deadline.
 #[derive(Clone, Copy)]
-enum WaitDeadline {
+pub(super) enum WaitDeadline {
     None,
     Endless,
     Until(u64),
@@ -33,11 +33,7 @@ impl Model {
         if ask.max_hold_ms.is_some_and(|max_hold_ms| max_hold_ms <= ttl_ms) {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
-        let wait_deadline = match ask.wait {
-            AskWait::No | AskWait::Limit { ms: 0 } => WaitDeadline::None,
-            AskWait::Unlimited => WaitDeadline::Endless,
-            AskWait::Limit { ms } => WaitDeadline::Until(later(self.clock_ms, self.whole(ms))),
-        };
+        let wait_deadline = self.wait_deadline(ask.wait);
         if let Some(standing) = self.present_standing(lease, &locks, wait_deadline) {
             return standing;
         }
@@ -72,6 +68,7 @@ impl Model {
             priority: ask.priority,
             purpose: ask.purpose,
             independent: ask.independent,
+            upgrade: false,
             wait_until_ms: match wait_deadline {
                 WaitDeadline::Until(until_ms) => Some(until_ms),
                 WaitDeadline::None | WaitDeadline::Endless => None,
@@ -96,6 +93,14 @@ impl Model {
             return Err(self.no_wait(closed, blocking));
         }
         self.enqueue(place, ask)
+    }
+
+    pub(super) fn wait_deadline(&self, wait: AskWait) -> WaitDeadline {
+        match wait {
+            AskWait::No | AskWait::Limit { ms: 0 } => WaitDeadline::None,
+            AskWait::Unlimited => WaitDeadline::Endless,
+            AskWait::Limit { ms } => WaitDeadline::Until(later(self.clock_ms, self.whole(ms))),
+        }
     }
 
     /// The requested locks, in the order of names.
@@ -153,7 +158,8 @@ impl Model {
         wait_deadline: WaitDeadline,
     ) -> Option<Verdict> {
         for (lock, _) in locks {
-            let waiting = self.queue_of(lock).into_iter().find(|place| place.lease == lease);
+            let mut queue = self.queue_of(lock).into_iter();
+            let waiting = queue.find(|place| place.lease == lease && !place.upgrade);
             let waiting = waiting.map(|place| (place.number, place.locks.clone()));
             let held = self.held_by(lease).into_iter().find(|(name, _)| name == lock);
             let (number, present) = match (waiting, held) {
@@ -167,17 +173,21 @@ impl Model {
             if present != locks {
                 return Some(Err(Refusal::Overlap { lock: lock.clone() }));
             }
-            if let Some(place) = self.places.get_mut(&number) {
-                match wait_deadline {
-                    WaitDeadline::None => {}
-                    WaitDeadline::Endless => place.wait_until_ms = None,
-                    WaitDeadline::Until(until_ms) => place.wait_until_ms = Some(until_ms),
-                }
-            }
+            self.replace_limit(number, wait_deadline);
             self.count_ask(number);
             return Some(Ok(self.standing(lease, number)));
         }
         None
+    }
+
+    /// Gives a place another wait limit, if the ask has one.
+    pub(super) fn replace_limit(&mut self, number: PlaceNumber, wait_deadline: WaitDeadline) {
+        let Some(place) = self.places.get_mut(&number) else { return };
+        match wait_deadline {
+            WaitDeadline::None => {}
+            WaitDeadline::Endless => place.wait_until_ms = None,
+            WaitDeadline::Until(until_ms) => place.wait_until_ms = Some(until_ms),
+        }
     }
 
     /// The held grants of one place, in the order of names.

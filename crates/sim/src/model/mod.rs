@@ -11,6 +11,7 @@ mod deadlock;
 mod drain;
 mod due;
 mod event;
+mod hand_on;
 mod key;
 mod lease;
 mod once;
@@ -21,6 +22,7 @@ mod supersede;
 mod take_away;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,8 +79,8 @@ const LEVEL_PRIORITY: u16 = 8;
 /// The level from which on an ask may promise progress.
 const LEVEL_PROGRESS: u16 = 9;
 
-/// The level from which on the search for deadlocks leaves out nothing that a new cycle can go through.
-const LEVEL_WHOLE_SEARCH: u16 = 10;
+/// The level from which on holds can be upgraded and handed on, and the search for deadlocks leaves out nothing.
+const LEVEL_HAND_ON: u16 = 10;
 
 /// The highest priority, and how much earlier each step counts as having asked.
 const PRIORITY_MAX: u8 = 9;
@@ -143,6 +145,8 @@ pub struct Model {
     events: Vec<Event>,
     /// The locks of which the present command ended or took away an election's grant.
     vacated: BTreeSet<Name>,
+    /// The locks in whose queues an upgrade ended with its hold, for the next grant pass.
+    left_by_upgrades: BTreeSet<Name>,
     /// The notices of the present entry.
     notices: Vec<Notice>,
     /// The revision of the answer that the present command repeats.
@@ -227,6 +231,8 @@ struct Place {
     priority: u8,
     purpose: Purpose,
     independent: bool,
+    /// Whether its lease holds the lock and waits to be the only holder.
+    upgrade: bool,
     wait_until_ms: Option<u64>,
     created: Revision,
     since_ms: u64,
@@ -274,6 +280,7 @@ impl Model {
             label: None,
             events: Vec::new(),
             vacated: BTreeSet::new(),
+            left_by_upgrades: BTreeSet::new(),
             notices: Vec::new(),
             repeated: None,
         }
@@ -337,17 +344,18 @@ impl Model {
                     Err(Refusal::Malformed)
                 }
                 Some(Request { command: Command::Acquire(ask), .. })
-                    if self.level < LEVEL_PRIORITY && ask.priority > 0 =>
-                {
-                    Err(Refusal::Malformed)
-                }
-                Some(Request { command: Command::Acquire(ask), .. })
-                    if self.level < LEVEL_PROGRESS && ask.progress_within_ms > 0 =>
+                    if self.level < LEVEL_PRIORITY && ask.priority > 0
+                        || self.level < LEVEL_PROGRESS && ask.progress_within_ms > 0 =>
                 {
                     Err(Refusal::Malformed)
                 }
                 Some(Request { command: Command::Progress { .. }, .. })
                     if self.level < LEVEL_PROGRESS =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::Upgrade(_) | Command::HandOn { .. }, .. })
+                    if self.level < LEVEL_HAND_ON =>
                 {
                     Err(Refusal::Malformed)
                 }
@@ -515,6 +523,8 @@ impl Model {
             }
             Command::Undrain { prefix, by } => self.undrain(prefix, by),
             Command::Progress { hold, number } => self.report(hold, *number, handle_of),
+            Command::Upgrade(upgrade) => self.upgrade(upgrade, handle_of),
+            Command::HandOn { hold, to } => self.hand_on(hold, *to, handle_of),
         }
     }
 

@@ -24,6 +24,10 @@ impl Model {
             && self.is_live(place.lease)
             && place.locks.iter().all(|(lock, mode)| {
                 let first = self.queue_of(lock).first().map(|first| first.number);
+                if place.upgrade {
+                    // Its own lease is one of the holders, and it stays the only one.
+                    return first == Some(place.number) && self.grants_of(lock).len() == 1;
+                }
                 first == Some(place.number) && self.admits(lock, *mode) && !self.is_drained(lock)
             })
     }
@@ -31,6 +35,7 @@ impl Model {
     /// Serves these locks, and those affected by that, until no more place can be granted.
     pub(super) fn grant_pass(&mut self, touched: impl IntoIterator<Item = Name>) {
         let mut set: BTreeSet<Name> = touched.into_iter().collect();
+        set.append(&mut self.left_by_upgrades);
         while let Some(lock) = set.pop_first() {
             while let Some(first) = self.queue_of(&lock).first().copied().cloned() {
                 if !self.is_live(first.lease) {
@@ -49,7 +54,10 @@ impl Model {
 
     /// Grants a place that waited.
     fn hand_over(&mut self, place: &Place) {
-        let grants = self.grant_locks(place);
+        let grants = match place.upgrade {
+            true => self.make_exclusive(&place.locks[0].0, place.lease, place.number),
+            false => self.grant_locks(place),
+        };
         self.places.remove(&place.number);
         self.notices.push(Notice::Granted {
             lease: NO_HANDLE,
@@ -61,6 +69,11 @@ impl Model {
 
     /// Grants every lock of a place.
     pub(super) fn grant_locks(&mut self, place: &Place) -> Grants {
+        self.grant_in_slot(place, None)
+    }
+
+    /// Grants every lock of a place, in this slot if one is given.
+    pub(super) fn grant_in_slot(&mut self, place: &Place, slot: Option<u32>) -> Grants {
         let lease = self.leases[&place.lease].clone();
         let mut grants = Vec::new();
         for (lock, mode) in &place.locks {
@@ -74,7 +87,7 @@ impl Model {
                 lease_created: lease.created,
                 client: lease.client.clone(),
                 mode: *mode,
-                slot: mode.slots().map(|_| self.lowest_free_slot(lock)),
+                slot: slot.or_else(|| mode.slots().map(|_| self.lowest_free_slot(lock))),
                 place: place.number,
                 since_ms: self.clock_ms,
                 state: GrantState::Held,

@@ -238,6 +238,9 @@ impl Grant {
 impl Place {
     /// Places stand in their queues in this order: as if each had asked a step earlier for each priority.
     pub(super) fn rank(&self) -> (i64, PlaceNumber) {
+        if self.upgrade {
+            return (i64::MIN, self.number);
+        }
         let earlier = i64::from(self.priority) * PRIORITY_STEP_MS.cast_signed();
         (self.since_ms.cast_signed() - earlier, self.number)
     }

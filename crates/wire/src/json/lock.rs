@@ -72,6 +72,11 @@ pub struct Acquire {
     /// holder that does not is asked to stop, and loses the lock. From feature level 9 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_within_ms: Option<u64>,
+    /// Turns the shared hold that the lease has of the lock into an exclusive one, once there is no other holder. The
+    /// lease keeps its shared hold while it waits, before all others. With a wait and a lease only. From feature level
+    /// 10 on.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub upgrade: bool,
     /// A candidacy rather than a lock.
     #[serde(default, skip_serializing_if = "is_false")]
     pub election: bool,
@@ -149,6 +154,7 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             resume: ask.resume,
             priority: ask.priority.unwrap_or(0),
             progress_within_ms: ask.progress_within_ms.unwrap_or(0),
+            upgrade: ask.upgrade,
             election: ask.election,
             independent: ask.independent,
             locks: ask.locks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,

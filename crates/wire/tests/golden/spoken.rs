@@ -135,6 +135,7 @@ fn commands_about_locks_are_spoken_as_ever() {
         resume: false,
         priority: 0,
         progress_within_ms: 0,
+        upgrade: false,
     };
     check_reads("session_request_acquire", &session(Command::Acquire(acquire.clone())));
     check_command("acquire_now", Command::Acquire(acquire.clone()));
@@ -144,7 +145,9 @@ fn commands_about_locks_are_spoken_as_ever() {
     check_command("acquire_supersede", Command::Acquire(newest));
     let urgent = v1::AcquireRequest { priority: 5, ..acquire.clone() };
     check_command("acquire_priority", Command::Acquire(urgent));
-    let moving = v1::AcquireRequest { progress_within_ms: 300_000, ..acquire };
+    let moving = v1::AcquireRequest { progress_within_ms: 300_000, ..acquire.clone() };
+    let upgrade = v1::AcquireRequest { upgrade: true, ..acquire };
+    check_command("acquire_upgrade", Command::Acquire(upgrade));
     check_command("acquire_progress", Command::Acquire(moving));
     let (lease_slot, lease_generation, lease, token) = (SLOT, GENERATION, LEASE, 1043);
     let lock = || "deploy".to_owned();
@@ -161,6 +164,17 @@ fn commands_about_locks_are_spoken_as_ever() {
     check_command(
         "leave",
         Command::Leave(v1::LeaveRequest { lock: lock(), lease_slot, lease_generation, lease }),
+    );
+    check_command(
+        "hand_on",
+        Command::HandOn(v1::HandOnRequest {
+            lock: lock(),
+            lease_slot,
+            lease_generation,
+            lease,
+            token,
+            to: lease + 1,
+        }),
     );
     check_command(
         "progress",

@@ -13,7 +13,9 @@ use crate::codec::access::{get_access, put_access};
 use crate::codec::request::{get_lease_id, get_priority};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::{LEVEL_MAX, Machine};
-use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY};
+use crate::request::{
+    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY,
+};
 use crate::state::drain::Drains;
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
@@ -359,11 +361,13 @@ impl SnapshotRecord for Place {
         out.put_optional(self.until_ms.map(NonZeroU64::get));
         put_options(out, &self.options);
         let priority = if mutant!("priority_not_in_snapshot") { 0 } else { self.priority };
-        // Only a request of a level that has groups and priorities can have brought one.
+        let upgrade = self.upgrade && !mutant!("upgrade_not_in_snapshot");
+        // Only a request of a level that has groups, priorities and upgrades can have brought one.
         out.put_u8(
             u8::from(self.independent)
                 | u8::from(self.group.is_some()) << 1
-                | u8::from(priority > 0) << 2,
+                | u8::from(priority > 0) << 2
+                | u8::from(upgrade) << 3,
         );
         if let Some(group) = &self.group {
             out.put_name(group);
@@ -391,12 +395,14 @@ impl SnapshotRecord for Place {
             options: get_options(reader, level)?,
             group: None,
             independent: false,
+            upgrade: false,
             priority: 0,
             asks: AskCount::first(level),
             in_lease: ListLink::default(),
         };
         let flags = reader.u8()?;
         let known = match level {
+            LEVEL_HAND_ON.. => 15,
             LEVEL_PRIORITY.. => 7,
             LEVEL_POLICY.. => 3,
             _ => 1,
@@ -411,6 +417,7 @@ impl SnapshotRecord for Place {
         if flags & 4 == 4 {
             place.priority = get_priority(reader)?;
         }
+        place.upgrade = flags & 8 == 8;
         place.asks = get_asks(reader, level)?;
         Ok(place)
     }

@@ -125,6 +125,9 @@ pub struct Answer {
     /// The report of progress has arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressed: Option<Progressed>,
+    /// The other lease holds the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handed_on: Option<HandedOn>,
     /// The metadata was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated: Option<Version>,
@@ -197,6 +200,13 @@ pub struct PrefixOpened {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NewToken {
     /// The token.
+    pub token: Decimal,
+}
+
+/// The grant to the lease that waited.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct HandedOn {
+    /// The token of the new grant.
     pub token: Decimal,
 }
 
@@ -291,6 +301,9 @@ impl Answer {
             Some(R::Key(of)) => form.key = Some(KeyAnswer { key: of.kv.map(Into::into) }),
             Some(R::Explained(of)) => form.explained = Some(of.into()),
             Some(R::Drained(_)) => form.drained = Some(Ended {}),
+            Some(R::HandedOn(of)) => {
+                form.handed_on = Some(HandedOn { token: Decimal(of.token) });
+            }
             Some(R::Progressed(of)) => form.progressed = Some(Progressed { left_ms: of.left_ms }),
             Some(R::Undrained(of)) => form.undrained = Some(PrefixOpened { existed: of.existed }),
         }
