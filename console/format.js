@@ -83,6 +83,8 @@ export const CAUSES = {
   drained: 'closed to new holders',
   undrained: 'opened again',
   superseded: 'replaced by a newer request',
+  too_many_slots: 'wanted more slots than are left',
+  resized: 'number of slots set',
 };
 export const cause = (word) => CAUSES[word] || word;
 export const LOSSES = new Set(['expired', 'revoked', 'forced', 'max_hold', 'no_progress']);

@@ -60,6 +60,7 @@ mod query;
 mod real_time;
 mod release;
 mod renew;
+mod resize;
 mod response_slot;
 mod session;
 mod shared;

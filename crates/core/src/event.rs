@@ -66,11 +66,17 @@ pub enum Cause {
     /// The holder gave its hold to the lease that waited in this place. The grant to that lease follows. From level 10
     /// on.
     HandedOn = 28,
+    /// An operator set the number of slots of a semaphore, which is in the mode, or left it to the requests, without a
+    /// mode. From level 11 on.
+    Resized = 29,
+    /// A waiter left the queue because it requested more slots than its semaphore has since it was resized. From level
+    /// 11 on.
+    TooManySlots = 30,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 28] = [
+    pub const ALL: [Cause; 30] = [
         Cause::Granted,
         Cause::Released,
         Cause::Expired,
@@ -99,6 +105,8 @@ impl Cause {
         Cause::NoProgress,
         Cause::Upgraded,
         Cause::HandedOn,
+        Cause::Resized,
+        Cause::TooManySlots,
     ];
 
     /// Returns the cause with this number.
@@ -137,6 +145,8 @@ impl Cause {
             Cause::NoProgress => "no_progress",
             Cause::Upgraded => "upgraded",
             Cause::HandedOn => "handed_on",
+            Cause::Resized => "resized",
+            Cause::TooManySlots => "too_many_slots",
         }
     }
 }

@@ -74,6 +74,12 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("supersede_ignores_the_principal", &["Q6"]),
     ("superseded_waiter_stays", &["Q6"]),
     ("drains_not_in_snapshot", &["S10", "S15"]),
+    ("one_free_slot_is_enough", &["S1", "S17"]),
+    ("last_slot_not_granted", &["S17"]),
+    ("small_request_passes_a_large_one", &["Q1", "Q7"]),
+    ("grown_semaphore_forgets_waiters", &["Q2"]),
+    ("too_large_waiter_stays", &["Q9"]),
+    ("size_not_in_snapshot", &["S10"]),
 ];
 
 /// Selects a planted bug by number; 0 selects none.

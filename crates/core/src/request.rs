@@ -168,6 +168,16 @@ pub enum Command<'a> {
         /// The lease that waits.
         to: LeaseId,
     },
+    /// Set how many slots a semaphore has, also while it is used, or leave that to the requests again. Available from
+    /// [`LEVEL_SHARES`] on.
+    Resize {
+        /// The semaphore.
+        lock: &'a str,
+        /// How many slots it has from now on, whatever number a request names; `None` to leave it to the requests.
+        slots: Option<u32>,
+        /// The name of the operator, for the event; empty if not given.
+        by: &'a str,
+    },
 }
 
 /// The level from which on the machine counts acquire requests and executes [`Command::Abandon`]. Below it the machine
@@ -207,6 +217,13 @@ pub const LEVEL_PROGRESS: u16 = 9;
 /// Below it the machine refuses [`Command::Upgrade`] and [`Command::HandOn`] as `Malformed`.
 pub const LEVEL_HAND_ON: u16 = 10;
 
+/// The level from which on an acquire request may take several slots of a semaphore, and the number of slots can be
+/// set. Below it the machine refuses such a request and [`Command::Resize`] as `Malformed`.
+pub const LEVEL_SHARES: u16 = 11;
+
+/// The most slots of one semaphore that one acquire request may take.
+pub const TAKE_MAX: u32 = 1_024;
+
 /// The highest priority of an acquire request.
 pub const PRIORITY_MAX: u8 = 9;
 
@@ -223,6 +240,7 @@ impl Command<'_> {
         match self {
             Self::Abandon(_) => LEVEL_ABANDON,
             Self::SetAccess(change) => change.level(),
+            Self::Acquire(acquire) if acquire.takes_several() => LEVEL_SHARES,
             Self::Acquire(acquire) if acquire.progress_within_ms > 0 => LEVEL_PROGRESS,
             Self::Acquire(acquire) if acquire.priority > 0 => LEVEL_PRIORITY,
             Self::Acquire(acquire) if acquire.supersede.is_some() || acquire.resume => LEVEL_POLICY,
@@ -230,6 +248,7 @@ impl Command<'_> {
             Self::Drain { .. } | Self::Undrain { .. } => LEVEL_POLICY,
             Self::Progress { .. } => LEVEL_PROGRESS,
             Self::Upgrade(_) | Self::HandOn { .. } => LEVEL_HAND_ON,
+            Self::Resize { .. } => LEVEL_SHARES,
             _ => 1,
         }
     }
@@ -240,6 +259,8 @@ impl Command<'_> {
     pub fn grows(&self) -> bool {
         match self {
             Self::GrantLease(_) | Self::Acquire(_) | Self::Upgrade(_) | Self::Update { .. } => true,
+            // A semaphore whose size is set exists also while nobody uses it.
+            Self::Resize { slots, .. } => slots.is_some(),
             // The member directory: a member whose disk is full must be replaceable.
             Self::Put(put) => !put.key.starts_with(OWN_KEYS),
             Self::Renew(_)
@@ -352,6 +373,13 @@ pub struct Upgrade<'a> {
     pub resume: bool,
     /// Whether the lease's other work continues while it waits.
     pub independent: bool,
+}
+
+impl Acquire<'_> {
+    /// Whether it takes more than one slot of some semaphore.
+    fn takes_several(&self) -> bool {
+        self.locks.as_slice().iter().any(|ask| ask.mode.grants() != 1)
+    }
 }
 
 /// One acquire request to take back, identified by its answer.
@@ -562,12 +590,14 @@ mod tests {
                 true,
             ),
             (Command::HandOn { hold, to: id }, false),
+            (Command::Resize { lock: "pool", slots: Some(3), by: "ops" }, true),
+            (Command::Resize { lock: "pool", slots: None, by: "ops" }, false),
         ];
         for (command, grows) in &all {
             assert_eq!(command.grows(), *grows, "{command:?}");
         }
         let mut kinds: Vec<_> = all.iter().map(|(it, _)| core::mem::discriminant(it)).collect();
         kinds.dedup();
-        assert_eq!(kinds.len(), 22, "every command is here, next to others of its kind");
+        assert_eq!(kinds.len(), 23, "every command is here, next to others of its kind");
     }
 }

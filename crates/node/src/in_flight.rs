@@ -307,7 +307,8 @@ fn is_harmless_twice(command: &Command<'_>) -> bool {
         | Command::Abandon(_)
         | Command::SetAccess(_)
         | Command::Drain { .. }
-        | Command::Undrain { .. } => false,
+        | Command::Undrain { .. }
+        | Command::Resize { .. } => false,
     }
 }
 

@@ -135,7 +135,8 @@ fn reserved(principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
         | Command::Undrain { .. }
         | Command::Progress { .. }
         | Command::Upgrade(_)
-        | Command::HandOn { .. } => return None,
+        | Command::HandOn { .. }
+        | Command::Resize { .. } => return None,
     };
     (key.starts_with(directory::RESERVED) && principal != MEMBER).then_some(Verb::Keys)
 }

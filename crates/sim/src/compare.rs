@@ -240,6 +240,7 @@ fn cause_invariant(event: &Event) -> &'static str {
         (Cause::Superseded, _) => "Q6",
         (Cause::Upgraded, _) => "Q8",
         (Cause::HandedOn, _) => "S16",
+        (Cause::TooManySlots, _) => "Q9",
         _ => "model",
     }
 }

@@ -14,7 +14,7 @@ const UNREACHABLE: [(&str, &str); 4] = [
     ("refusal WaitTimeout", "reported by an API to a caller that waits, never by the machine"),
 ];
 
-const ANSWERS: [&str; 24] = [
+const ANSWERS: [&str; 25] = [
     "LeaseGranted",
     "Renewed",
     "Revoked",
@@ -39,6 +39,7 @@ const ANSWERS: [&str; 24] = [
     "Undrained",
     "Progressed",
     "HandedOn",
+    "Resized",
 ];
 
 const REFUSALS: [&str; 37] = [
@@ -202,6 +203,7 @@ fn answer_name(answer: &Answer) -> &'static str {
         Answer::Undrained { .. } => "Undrained",
         Answer::Progressed { .. } => "Progressed",
         Answer::HandedOn { .. } => "HandedOn",
+        Answer::Resized => "Resized",
     }
 }
 

@@ -35,15 +35,17 @@ pub(super) async fn acquire(
     let lease = lease::find(cluster, lease).await?;
     let mode = match (how.shared, how.slots) {
         (true, _) => tenure_types::Mode::Shared,
-        (_, Some(of)) => tenure_types::Mode::Slot { of },
+        (_, Some(of)) => tenure_types::Mode::Slot { of, take: how.take },
         _ => tenure_types::Mode::Exclusive,
     };
+    let take = convert::take(mode);
     let (mode, slots) = convert::mode(mode);
     let ask = v1::AcquireRequest {
         lock: lock.to_owned(),
         lease,
         mode: mode.into(),
         slots,
+        take,
         wait_ms: wait.map(millis),
         metadata: how.metadata.clone().into(),
         lock_delay_ms: millis(how.lock_delay),
@@ -81,22 +83,29 @@ pub(super) async fn acquire(
         Ok(grant) => grant,
         Err(error) => return Err(wait::explained(cluster, lock, wait, error.into()).await),
     };
+    let grants = match &grant.locks[..] {
+        [] => vec![(grant.token, grant.slot)],
+        several => several.iter().map(|it| (it.token, it.slot)).collect(),
+    };
     match cluster.output {
         OutputFormat::Json => {
-            let mut said = json!({
-                "event": "acquired", "lock": lock, "token": grant.token.to_string(),
-                "lease": lease.to_string(),
-            });
-            if let Some(slot) = grant.slot {
-                said["slot"] = json!(slot);
+            for (token, slot) in grants {
+                let mut said = json!({
+                    "event": "acquired", "lock": lock, "token": token.to_string(),
+                    "lease": lease.to_string(),
+                });
+                if let Some(slot) = slot {
+                    said["slot"] = json!(slot);
+                }
+                output::object(&said);
             }
-            output::object(&said);
         }
         OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
-            output::out(&format!("{}\n", grant.token));
+            let tokens: Vec<String> = grants.iter().map(|(token, _)| token.to_string()).collect();
+            output::out(&format!("{}\n", tokens.join("\n")));
             if output::watched() {
-                let (token, lease) = (grant.token, lease::short(lease));
+                let (token, lease) = (tokens.join(", "), lease::short(lease));
                 output::tell(&format!(
                     "tenure: lock `{lock}` acquired under lease {lease}, token {token}; keep it: \
                      tenure lease renew {lease}\n"

@@ -21,6 +21,7 @@ const COMMANDS: &[&str] = &[
     "force",
     "drain",
     "undrain",
+    "resize",
     "lease",
     "lease grant",
     "lease renew",

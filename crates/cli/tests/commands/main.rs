@@ -24,6 +24,7 @@ mod screens;
 #[path = "../../../fence/tests/fences/server.rs"]
 #[allow(dead_code, reason = "only one of the servers is needed here")]
 mod server;
+mod shares;
 mod stage;
 mod steps;
 #[path = "../common/waiting.rs"]

@@ -1,5 +1,5 @@
 //! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, that a more urgent
-//! request passes others, and that a holder keeps a lock as long as it progresses.
+//! request passes others, that a holder keeps a lock as long as it progresses, and that several slots are granted together.
 
 use std::time::Duration;
 
@@ -161,4 +161,37 @@ async fn a_hold_is_given_to_the_lease_that_waits_and_to_no_other() {
     assert!(given > token);
     next.release().await.unwrap();
     first.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn several_slots_are_one_guard_and_a_smaller_semaphore_refuses_who_wants_more() {
+    let member = Alone::start();
+    let (a, b, ops) =
+        (member.client("a").await, member.client("b").await, member.client("ops").await);
+    let three = a.lock("pool").slots(4).take(3).await.unwrap();
+    let slots: Vec<Option<u32>> = three.locks().map(|lock| lock.slot).collect();
+    assert_eq!(slots, [Some(0), Some(1), Some(2)]);
+    // One is free, and nobody passes who waits for two.
+    let asking = b.lock("pool").slots(4).take(2);
+    let waiting = tokio::spawn(async move { asking.await });
+    until("b waits", async || a.show("pool").await.unwrap().unwrap().waiting == 1).await;
+    assert!(matches!(refusal(ops.lock("pool").slots(4).no_wait().await), Refusal::Held(_)));
+    let explained = a.explain("pool").await.unwrap();
+    assert_eq!(explained.ahead[0].take, 2);
+    three.release().await.unwrap();
+    let two = waiting.await.unwrap().unwrap();
+    assert_eq!(two.locks().count(), 2);
+    assert_eq!(a.show("pool").await.unwrap().unwrap().holders.len(), 2, "all three are given back");
+
+    let asking = a.lock("pool").slots(4).take(3).wait(Duration::from_secs(60));
+    let waiting = tokio::spawn(async move { asking.await });
+    until("a waits", async || ops.show("pool").await.unwrap().unwrap().waiting == 1).await;
+    ops.resize("pool", Some(2)).await.unwrap();
+    let told = refusal(waiting.await.unwrap());
+    assert!(matches!(told, Refusal::Limit { bound: 2, asked: 3, .. }), "{told:?}");
+    let pool = ops.show("pool").await.unwrap().unwrap();
+    assert_eq!((pool.slots, pool.sized, pool.holders.len()), (Some(2), true, 2));
+    two.release().await.unwrap();
+    ops.resize("pool", None).await.unwrap();
+    assert!(ops.show("pool").await.unwrap().is_none());
 }

@@ -68,6 +68,7 @@ pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
         Command::Drain { prefix, .. } | Command::Undrain { prefix, .. } => {
             Requirement::Name(one(Verb::Operate), prefix)
         }
+        Command::Resize { lock, .. } => Requirement::Name(one(Verb::Operate), lock),
     }
 }
 

@@ -204,6 +204,12 @@ fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
             put_hold(out, hold);
             out.put(to.get());
         }
+        Command::Resize { lock, slots, by } => {
+            out.put_u8(23);
+            out.put_bytes(lock.as_bytes());
+            out.put_optional(slots.map(u64::from));
+            put_who(out, by);
+        }
     }
 }
 
@@ -274,6 +280,11 @@ fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
         20 => Command::Progress { hold: get_hold(reader)?, number: reader.number()? },
         21 => Command::Upgrade(get_upgrade(reader)?),
         22 => Command::HandOn { hold: get_hold(reader)?, to: get_lease_id(reader)? },
+        23 => {
+            let lock = reader.text()?;
+            let slots = if reader.flag()? { Some(reader.u32()?) } else { None };
+            Command::Resize { lock, slots, by: get_who(reader)? }
+        }
         _ => return Err(Malformed),
     })
 }

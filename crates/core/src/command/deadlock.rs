@@ -11,7 +11,7 @@ use tenure_types::{Mode, PlaceNumber, Refusal, RingLink, Token};
 use crate::machine::Machine;
 use crate::request::{LEVEL_ACCESS, LEVEL_HAND_ON};
 use crate::state::rank::Rank;
-use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK, WaitRecord};
+use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, WaitRecord};
 use crate::state::slab::SlabIndex;
 
 /// The most places or holders that one search visits. Beyond it the request may wait: a missed deadlock ends when
@@ -167,11 +167,13 @@ struct Supposed<'a> {
 #[derive(Default)]
 struct SupposedLock {
     /// Holders in order of arrival: grants in force by token, then simulated ones by place number.
-    holders: BTreeMap<Came, (SlabIndex, GrantMode)>,
-    /// The arrival of each holder.
-    came: BTreeMap<SlabIndex, Came>,
+    holders: BTreeMap<Came, (SlabIndex, Mode)>,
+    /// The arrivals of each lease that holds.
+    came: BTreeMap<SlabIndex, Vec<Came>>,
     /// How many holders are exclusive.
     exclusive: usize,
+    /// How many slots are held.
+    slots: u64,
     queue: VecDeque<SlabIndex>,
 }
 
@@ -182,16 +184,19 @@ enum Came {
 }
 
 impl SupposedLock {
-    fn add(&mut self, came: Came, lease: SlabIndex, mode: GrantMode) {
+    fn add(&mut self, came: Came, lease: SlabIndex, mode: Mode) {
         self.holders.insert(came, (lease, mode));
-        self.came.insert(lease, came);
-        self.exclusive += usize::from(mode == GrantMode::Exclusive);
+        self.came.entry(lease).or_default().push(came);
+        self.exclusive += usize::from(mode == Mode::Exclusive);
+        self.slots += u64::from(mode.grants());
     }
 
     fn remove(&mut self, lease: SlabIndex) {
-        let held = self.came.remove(&lease).and_then(|came| self.holders.remove(&came));
-        if let Some((_, mode)) = held {
-            self.exclusive -= usize::from(mode == GrantMode::Exclusive);
+        for came in self.came.remove(&lease).unwrap_or_default() {
+            if let Some((_, mode)) = self.holders.remove(&came) {
+                self.exclusive -= usize::from(mode == Mode::Exclusive);
+                self.slots -= u64::from(mode.grants());
+            }
         }
     }
 
@@ -204,7 +209,7 @@ impl SupposedLock {
                 }
                 self.exclusive == 0
             }
-            Mode::Slot { of } => self.holders.len() < of as usize,
+            Mode::Slot { of, take } => self.slots + u64::from(take) <= u64::from(of),
         }
     }
 }
@@ -224,12 +229,13 @@ impl<'a> Supposed<'a> {
             }
         }
         for (&lock, supposed) in &mut locks {
-            let grants = machine.locks.at(lock).grants;
-            for (_, grant) in grants.iter::<IN_LOCK, _>(&machine.grants) {
+            let record = machine.locks.at(lock);
+            for (_, grant) in record.grants.iter::<IN_LOCK, _>(&machine.grants) {
                 if let GrantState::Held(lease) = grant.state
                     && machine.is_live(lease)
                 {
-                    supposed.add(Came::Granted(grant.token), lease, grant.mode);
+                    let mode = grant.asked_mode(record.slots);
+                    supposed.add(Came::Granted(grant.token), lease, mode);
                     holding.entry(lease).or_default().insert(lock);
                 }
             }
@@ -288,12 +294,7 @@ impl<'a> Supposed<'a> {
             if record.upgrade {
                 lock.remove(record.lease);
             }
-            let mode = match wait.mode {
-                Mode::Exclusive => GrantMode::Exclusive,
-                Mode::Shared => GrantMode::Shared,
-                Mode::Slot { .. } => GrantMode::Slot(0),
-            };
-            lock.add(Came::Supposed(record.number), record.lease, mode);
+            lock.add(Came::Supposed(record.number), record.lease, wait.mode);
             self.holding.entry(record.lease).or_default().insert(wait.lock);
             open.push(wait.lock);
         }

@@ -113,11 +113,10 @@ impl Machine {
 
     /// The grant in force with this lease and the lock and token of the hold.
     pub(crate) fn held_by(&self, lease: SlabIndex, hold: &Hold<'_>) -> Result<SlabIndex, Refusal> {
+        let is_it =
+            |grant: &Grant| grant.token == hold.token || mutant!("release_without_token_check");
         self.lock_slot(hold.lock)
-            .and_then(|lock| self.grant_of(lease, lock))
-            .filter(|&grant| {
-                self.grants.at(grant).token == hold.token || mutant!("release_without_token_check")
-            })
+            .and_then(|lock| self.find_grant(lease, lock, is_it))
             .ok_or_else(|| Refusal::NotHolder { lock: name(hold.lock) })
     }
 

@@ -15,6 +15,7 @@ mod owner;
 mod priority;
 mod progress;
 mod queue;
+mod resize;
 mod settings;
 mod supersede;
 mod take_away;
@@ -95,6 +96,10 @@ impl Machine {
             Command::Progress { hold, number } => self.progress(hold, *number),
             Command::Upgrade(upgrade) => self.upgrade(upgrade),
             Command::HandOn { hold, to } => self.hand_on(hold, *to),
+            Command::Resize { lock, slots, by } => {
+                let principal = self.recorded(request.principal);
+                self.resize(lock, *slots, TakeAwayDetails { by, reason: "", principal })
+            }
             Command::Undrain { prefix, by } => {
                 let principal = self.recorded(request.principal);
                 self.undrain(prefix, TakeAwayDetails { by, reason: "", principal })

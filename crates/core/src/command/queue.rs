@@ -65,6 +65,7 @@ impl Machine {
             modified: created,
             version: 0,
             slots,
+            sized: false,
             grants: LinkedList::default(),
             queue: LinkedList::default(),
         });
@@ -114,7 +115,7 @@ impl Machine {
         }
         let mut locks = 0;
         for (slot, wait) in self.waits_of(place) {
-            locks += 1;
+            locks += u64::from(wait.mode.grants());
             if self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits_place(wait) {
                 return false;
             }
@@ -139,7 +140,7 @@ impl Machine {
         self.admits(wait.lock, wait.mode)
     }
 
-    /// Whether the holders of a lock leave room for one more grant in this mode.
+    /// Whether the holders of a lock leave room for a request in this mode.
     pub(crate) fn admits(&self, lock: SlabIndex, mode: Mode) -> bool {
         let lock = self.locks.at(lock);
         match mode {
@@ -149,7 +150,11 @@ impl Machine {
                 .grants
                 .first
                 .is_none_or(|first| self.grants.at(first).mode == GrantMode::Shared),
-            Mode::Slot { of } => lock.grants.len < of,
+            // All of its slots or none, so that a large request is never left with a part.
+            Mode::Slot { of, take } => {
+                let take = if mutant!("one_free_slot_is_enough") { 1 } else { take };
+                lock.grants.len.saturating_add(take) <= of
+            }
         }
     }
 
@@ -171,6 +176,11 @@ impl Machine {
             next = wait.next;
             Some((slot, wait))
         })
+    }
+
+    /// How many grants a place waits for: one for each slot that it takes.
+    pub(crate) fn slots_awaited(&self, place: SlabIndex) -> u64 {
+        self.waits_of(place).map(|(_, wait)| u64::from(wait.mode.grants())).sum()
     }
 
     /// Adds a place to the queues of its locks. `asks` must be in the order of names.
@@ -218,10 +228,11 @@ impl Machine {
             self.enqueue(slot);
             self.state_bytes += WAIT_BYTES;
         }
+        let grants: u32 = asks.iter().map(|located| located.ask.mode.grants()).sum();
         let lease = self.leases.at_mut(asker.lease);
-        lease.waits += u32::try_from(asks.len()).expect("an ask is within its limit");
+        lease.waits += grants;
         lease.places.push::<IN_LEASE, _>(&mut self.places, place);
-        let (owner, locks) = (lease.owner, asks.len() as u64);
+        let (owner, locks) = (lease.owner, u64::from(grants));
         let bytes = self.places.at(place).owned_bytes(locks);
         self.owners.count(owner, |used| {
             used.places += 1;
@@ -290,10 +301,11 @@ impl Machine {
         while let Some(slot) = next {
             let lock = self.waits.at(slot).lock;
             self.dequeue(slot);
-            next = self.waits.remove(slot).next;
+            let wait = self.waits.remove(slot);
+            next = wait.next;
             self.touch(lock);
             self.state_bytes -= WAIT_BYTES;
-            locks += 1;
+            locks += wait.mode.grants();
         }
         let lease = self.leases.at_mut(self.places.at(place).lease);
         lease.waits -= locks;
@@ -320,14 +332,12 @@ impl Machine {
         let waits: Vec<(SlabIndex, Mode)> =
             self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect();
         let record = self.unlink_place(place);
-        let grants = waits
-            .into_iter()
-            .map(|(lock, mode)| {
-                let asker =
-                    Asker { lease: record.lease, options: &record.options, asks: record.asks };
-                self.grant_lock(lock, mode, asker, record.number)
-            })
-            .collect();
+        let asker = Asker { lease: record.lease, options: &record.options, asks: record.asks };
+        let mut grants = Vec::new();
+        for (lock, mode) in waits {
+            self.grant_slots(lock, mode, asker, record.number, &mut grants);
+        }
+        let grants = grants.into_iter().collect();
         self.now.notices.push(Notice::Granted {
             lease: self.handle(record.lease),
             place: record.number,
@@ -336,7 +346,22 @@ impl Machine {
         });
     }
 
-    /// Grants one lock.
+    /// Grants one lock: of a semaphore as many slots as were requested, each with its own token.
+    pub(super) fn grant_slots(
+        &mut self,
+        lock: SlabIndex,
+        mode: Mode,
+        asker: Asker<'_>,
+        place: PlaceNumber,
+        grants: &mut Vec<outcome::LockGrant>,
+    ) {
+        let lost = u32::from(mutant!("last_slot_not_granted") && mode.grants() > 1);
+        for _ in lost..mode.grants() {
+            grants.push(self.grant_lock(lock, mode.of_grant(), asker, place));
+        }
+    }
+
+    /// Grants one lock, or one slot of a semaphore.
     pub(super) fn grant_lock(
         &mut self,
         lock: SlabIndex,
@@ -459,11 +484,11 @@ impl Machine {
         }
     }
 
-    /// Removes locks that have neither a grant nor a queue.
+    /// Removes locks that have neither a grant nor a queue nor a number of slots that an operator set.
     pub(crate) fn drop_idle_locks(&mut self) {
         while let Some(lock) = self.now.idle.pop() {
             let Some(record) = self.locks.get(lock) else { continue };
-            if record.grants.len > 0 || record.queue.len > 0 {
+            if record.grants.len > 0 || record.queue.len > 0 || record.sized {
                 continue;
             }
             let gone = self.locks.remove(lock);
@@ -551,7 +576,7 @@ impl GrantMode {
         match self {
             GrantMode::Exclusive => Mode::Exclusive,
             GrantMode::Shared => Mode::Shared,
-            GrantMode::Slot(_) => Mode::Slot { of: slots.map_or(0, NonZeroU32::get) },
+            GrantMode::Slot(_) => Mode::slot(slots.map_or(0, NonZeroU32::get)),
         }
     }
 }

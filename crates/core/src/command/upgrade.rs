@@ -203,6 +203,6 @@ impl Machine {
         let number = self.places.at(place).number;
         self.remove_place(place, Cause::Left);
         let (lease, revision) = (self.handle(lease), self.revision);
-        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, by: None });
+        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, refusal: None });
     }
 }

@@ -160,6 +160,7 @@ impl Machine {
         LockView {
             lock: lock.name.clone(),
             slots: lock.slots.map(core::num::NonZeroU32::get),
+            sized: lock.sized,
             created: lock.created,
             modified: lock.modified,
             version: lock.version,

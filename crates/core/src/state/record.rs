@@ -42,7 +42,7 @@ pub(crate) struct Lease {
     pub(crate) requests: LinkedList,
 }
 
-/// A named right to act. It exists while it has a grant or a queue.
+/// A named right to act. It exists while it has a grant, a queue or a number of slots that an operator set.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     pub(crate) name: Name,
@@ -51,6 +51,8 @@ pub(crate) struct Lock {
     pub(crate) version: u64,
     /// How many slots a semaphore has.
     pub(crate) slots: Option<core::num::NonZeroU32>,
+    /// Whether an operator set that number. It holds then, whatever number a request names.
+    pub(crate) sized: bool,
     /// Grants in force, in the order of slots or, without slots, of tokens.
     pub(crate) grants: LinkedList,
     /// Waits, in the order of their ranks.

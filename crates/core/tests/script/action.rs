@@ -57,6 +57,14 @@ pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
                 (words.option("by").unwrap_or(""), words.option("reason").unwrap_or(""));
             send(once, Command::Drain { prefix: words.at(1), by, reason });
         }
+        "resize" => {
+            let slots = match words.at(2) {
+                "any" => None,
+                slots => Some(slots.parse().expect("a number of slots")),
+            };
+            let by = words.option("by").unwrap_or("");
+            send(once, Command::Resize { lock: words.at(1), slots, by });
+        }
         "undrain" => {
             let by = words.option("by").unwrap_or("");
             send(once, Command::Undrain { prefix: words.at(1), by });
@@ -224,9 +232,14 @@ fn wait(words: &Words) -> AskWait {
     }
 }
 
-/// The requested locks: `a b:shared c:slots=3`; a flag or option applies to those without a mode of their own.
+/// The requested locks: `a b:shared c:slots-3`, or `c:slots-2of3`; a flag or option applies to those without a mode of
+/// their own.
 fn asks(words: &Words) -> Asks<'_> {
-    let slots = |of: &str| Mode::Slot { of: of.parse().expect("a number of slots") };
+    let number = |text: &str| text.parse().expect("a number of slots");
+    let slots = |slots: &str| match slots.split_once("of") {
+        Some((take, of)) => Mode::Slot { of: number(of), take: number(take) },
+        None => Mode::slot(number(slots)),
+    };
     let usual = match words.option("slots") {
         Some(of) => slots(of),
         None if words.flag("shared") => Mode::Shared,

@@ -341,7 +341,8 @@ pub fn keeps(command: &Command<'_>) -> bool {
         | Command::RaiseLevel { .. }
         | Command::SetAccess(_)
         | Command::Drain { .. }
-        | Command::Undrain { .. } => false,
+        | Command::Undrain { .. }
+        | Command::Resize { .. } => false,
     }
 }
 

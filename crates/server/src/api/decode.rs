@@ -50,6 +50,7 @@ pub(crate) fn command<'a>(
         Some(Wire::Force(it)) => force(it)?,
         Some(Wire::Drain(it)) => drain(it)?,
         Some(Wire::Undrain(it)) => undrain(it)?,
+        Some(Wire::Resize(it)) => resize(it),
         Some(Wire::Put(it)) => Command::Put(put(it)?),
         Some(Wire::Delete(it)) => delete(it)?,
         Some(Wire::GetLease(_) | Wire::GetLock(_) | Wire::GetKey(_) | Wire::Explain(_)) | None => {
@@ -162,12 +163,14 @@ pub(crate) fn acquire<'a>(
         None => AskLease::Existing(lease_ref(ask.lease_slot, ask.lease_generation, ask.lease)?),
     };
     let locks = match (ask.lock.is_empty(), &ask.locks[..]) {
-        (false, []) => Asks::One(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots)? }),
+        (false, []) => {
+            Asks::One(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots, ask.take)? })
+        }
         (true, []) => return Err(invalid("lock", "is missing")),
         (true, several) => Asks::Many(
             several
                 .iter()
-                .map(|ask| Ok(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots)? }))
+                .map(|ask| Ok(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots, ask.take)? }))
                 .collect::<Result<_, Failure>>()?,
         ),
         (false, _) => return Err(invalid("locks", "and `lock` exclude each other")),
@@ -204,9 +207,9 @@ pub(crate) fn wait(ms: Option<u64>) -> AskWait {
     }
 }
 
-pub(crate) fn mode(mode: i32, slots: u32) -> Result<Mode, Failure> {
-    convert::mode_from(mode, slots)
-        .ok_or_else(|| invalid("mode", "is unknown, or does not go with `slots`"))
+fn mode(mode: i32, slots: u32, take: u32) -> Result<Mode, Failure> {
+    convert::mode_from(mode, slots, take)
+        .ok_or_else(|| invalid("mode", "is unknown, or does not go with `slots` or `take`"))
 }
 
 pub(crate) fn expect(expect: Option<&v1::Expect>) -> Result<Expect<'_>, Failure> {
@@ -275,6 +278,12 @@ pub(crate) fn revoke(revoke: &v1::RevokeRequest) -> Result<Command<'_>, Failure>
 pub(crate) fn drain(drain: &v1::DrainRequest) -> Result<Command<'_>, Failure> {
     let prefix = drain.prefix.as_deref().ok_or_else(|| invalid("prefix", "is missing"))?;
     Ok(Command::Drain { prefix, by: &drain.by, reason: &drain.reason })
+}
+
+/// Without a number, it is left to the requests.
+pub(crate) fn resize(resize: &v1::ResizeRequest) -> Command<'_> {
+    let slots = (resize.slots > 0).then_some(resize.slots);
+    Command::Resize { lock: &resize.lock, slots, by: &resize.by }
 }
 
 pub(crate) fn undrain(undrain: &v1::UndrainRequest) -> Result<Command<'_>, Failure> {

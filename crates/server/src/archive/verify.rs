@@ -204,6 +204,7 @@ struct VerifiedGrant {
     lease: Option<LeaseId>,
     mode: Mode,
     slot: Option<u32>,
+    place: Option<PlaceNumber>,
     phase: VerifiedPhase,
 }
 
@@ -281,6 +282,8 @@ pub struct Verifier {
     grants: BTreeMap<Box<str>, Vec<VerifiedGrant>>,
     queues: BTreeMap<Box<str>, VerifiedQueue>,
     newest_token: Option<Token>,
+    /// The place that a hold was handed on to last.
+    handed_on: Option<PlaceNumber>,
     handovers: Handovers,
     report: VerifyReport,
 }
@@ -345,7 +348,10 @@ impl Verifier {
             (Cause::Granted, Some(token), place) => {
                 self.report.grants += 1;
                 self.check_token(revision, lock, token);
-                self.check_queue(revision, lock, place);
+                // Of several slots for one request, the first has passed the queue.
+                if !self.is_granted(lock, place) {
+                    self.check_queue(revision, lock, place);
+                }
                 self.grant(revision, lock, token, event);
             }
             (Cause::Downgraded, Some(token), _) => {
@@ -372,6 +378,7 @@ impl Verifier {
                 if let Some((queue, place)) = self.queues.get_mut(lock).zip(place) {
                     queue.choose(place);
                 }
+                self.handed_on = place;
                 self.end(revision, lock, token, clock_ms, event);
             }
             // A waiter left, for whatever reason.
@@ -405,6 +412,12 @@ impl Verifier {
         }
     }
 
+    /// Whether a request has a grant of this lock already.
+    fn is_granted(&self, lock: &str, place: Option<PlaceNumber>) -> bool {
+        let grants = self.grants.get(lock).into_iter().flatten();
+        place.is_some() && grants.into_iter().any(|grant| grant.place == place)
+    }
+
     fn check_token(&mut self, revision: Revision, lock: &str, token: Token) {
         if let Some(newest) = self.newest_token.filter(|newest| *newest >= token) {
             let detail =
@@ -432,7 +445,9 @@ impl Verifier {
             (Mode::Slot { .. }, Mode::Slot { .. }) => other.slot == event.slot,
             _ => true,
         });
-        let over = matches!(mode, Mode::Slot { of } if grants.len() as u64 >= u64::from(of));
+        // A slot that is handed on stays what it was, also if the semaphore was made smaller.
+        let handed_on = event.place.is_some() && self.handed_on == event.place;
+        let over = matches!(mode, Mode::Slot { of, .. } if grants.len() as u64 >= u64::from(of));
         let detail = match other {
             Some(other) => {
                 let state = match other.phase {
@@ -446,11 +461,11 @@ impl Verifier {
                     other.token
                 ))
             }
-            None if over => Some(format!("semaphore `{lock}` was granted beyond its slots")),
+            None if over && !handed_on => Some(format!("semaphore `{lock}` was granted beyond its slots")),
             None => None,
         };
         let (lease, slot, phase) = (event.lease, event.slot, VerifiedPhase::Held);
-        grants.push(VerifiedGrant { token, lease, mode, slot, phase });
+        grants.push(VerifiedGrant { token, lease, mode, slot, place: event.place, phase });
         if let Some(detail) = detail {
             self.broke(Promise::OneHolder, revision, detail);
         }

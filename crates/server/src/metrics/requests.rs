@@ -93,7 +93,7 @@ impl Class {
             Some(Command::Acquire(_)) => Class::Acquire,
             Some(Command::Release(_) | Command::Leave(_) | Command::HandOn(_)) => Class::Release,
             Some(Command::Force(_)) => Class::Force,
-            Some(Command::Drain(_) | Command::Undrain(_)) => Class::Admin,
+            Some(Command::Drain(_) | Command::Undrain(_) | Command::Resize(_)) => Class::Admin,
             Some(
                 Command::Update(_)
                 | Command::Downgrade(_)
@@ -125,7 +125,7 @@ impl Class {
             (_, "LeaseRevoke" | "Revoke") => Class::Revoke,
             (_, "Lock" | "TryLock" | "Acquire" | "Campaign") => Class::Acquire,
             (_, "Unlock" | "Release" | "Resign" | "Leave" | "HandOn") => Class::Release,
-            (_, "Drain" | "Undrain") => Class::Admin,
+            (_, "Drain" | "Undrain" | "Resize") => Class::Admin,
             (_, "Force") => Class::Force,
             (_, "Update" | "Downgrade" | "Progress" | "Stopped" | "Proclaim") => Class::Update,
             (_, "Put") => Class::Put,

@@ -244,6 +244,7 @@ impl Caller {
             Command::Update(it) => as_answer!(locks.update(self.request(it)), Updated),
             Command::Force(it) => as_answer!(locks.force(self.request(it)), Forced),
             Command::Drain(it) => as_answer!(locks.drain(self.request(it)), Drained),
+            Command::Resize(it) => as_answer!(locks.resize(self.request(it)), Resized),
             Command::Undrain(it) => as_answer!(locks.undrain(self.request(it)), Undrained),
             Command::Revoke(it) => as_answer!(leases.revoke(self.request(it)), Revoked),
             Command::Put(it) => match deadline_ms {

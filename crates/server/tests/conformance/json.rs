@@ -56,6 +56,10 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
             let drain = json!({"prefix": it.prefix, "reason": it.reason});
             ("drain", with_by(drain, &it.by))
         }
+        Command::Resize(it) => {
+            let resize = json!({"lock": it.lock, "slots": it.slots});
+            ("resize", with_by(resize, &it.by))
+        }
         Command::Undrain(it) => ("undrain", with_by(json!({"prefix": it.prefix}), &it.by)),
         Command::Put(it) => {
             let mut put = json!({"key": it.key, "value": text(&it.value)});
@@ -107,24 +111,29 @@ pub(crate) fn lease(new: &v1::NewLease) -> Value {
     lease
 }
 
-fn mode(mode: i32, slots: u32) -> Map<String, Value> {
+fn mode(mode: i32, slots: u32, take: u32) -> Map<String, Value> {
     let mut how = Map::new();
     match mode {
         1 => drop(how.insert("mode".into(), json!("shared"))),
-        2 => drop(how.insert("slots".into(), json!(slots))),
+        2 => {
+            how.insert("slots".into(), json!(slots));
+            if take > 0 {
+                how.insert("take".into(), json!(take));
+            }
+        }
         _ => {}
     }
     how
 }
 
 fn acquire(ask: &v1::AcquireRequest) -> Value {
-    let mut body = mode(ask.mode, ask.slots);
+    let mut body = mode(ask.mode, ask.slots, ask.take);
     if !ask.lock.is_empty() {
         body.insert("lock".into(), json!(ask.lock));
     }
     if !ask.locks.is_empty() {
         let lock = |ask: &v1::LockAsk| {
-            let mut lock = mode(ask.mode, ask.slots);
+            let mut lock = mode(ask.mode, ask.slots, ask.take);
             lock.insert("lock".into(), json!(ask.lock));
             Value::Object(lock)
         };
@@ -209,6 +218,7 @@ pub(crate) fn told(name: &str, it: &Value) -> Reported {
         "updated" => Reported::new("updated").with("version", &it["version"]),
         "forced" => Reported::new("forced").with("cools", it["left_ms"].as_u64().unwrap() > 0),
         "drained" => Reported::new("drained"),
+        "resized" => Reported::new("resized"),
         "undrained" => Reported::new("undrained").with("existed", &it["existed"]),
         "put" => Reported::new("put").with("version", &it["version"]),
         "deleted" => Reported::new("deleted").with("existed", &it["existed"]),

@@ -230,6 +230,11 @@ impl Stage {
                 let (prefix, reason, by) = (Some(name()), reason(), by());
                 Command::Drain(v1::DrainRequest { prefix, reason, by })
             }
+            "resize" => Command::Resize(v1::ResizeRequest {
+                lock: name(),
+                slots: step.option("slots").map_or(0, |it| it.parse().unwrap()),
+                by: by(),
+            }),
             "undrain" => Command::Undrain(v1::UndrainRequest { prefix: Some(name()), by: by() }),
             "force" => {
                 let (lock, token) = (name(), token());
@@ -288,6 +293,7 @@ impl Stage {
             (None, Some(slots)) => (v1::Mode::Slot.into(), slots.parse().unwrap()),
             _ => (v1::Mode::Exclusive.into(), 0),
         };
+        let take = step.option("take").map_or(0, |it| it.parse().unwrap());
         let many = step.option("many").map(|it| it.parse::<usize>().unwrap());
         let several: Vec<_> = match many {
             Some(many) => (0..many).map(|it| self.name(&format!("many-{it}"))).collect(),
@@ -318,9 +324,9 @@ impl Stage {
             None => v1::AcquireRequest { lease, ..ask },
         };
         match &several[..] {
-            [one] => v1::AcquireRequest { lock: one.clone(), mode, slots, ..ask },
+            [one] => v1::AcquireRequest { lock: one.clone(), mode, slots, take, ..ask },
             _ => {
-                let part = |lock: &String| v1::LockAsk { lock: lock.clone(), mode, slots };
+                let part = |lock: &String| v1::LockAsk { lock: lock.clone(), mode, slots, take };
                 v1::AcquireRequest { locks: several.iter().map(part).collect(), ..ask }
             }
         }

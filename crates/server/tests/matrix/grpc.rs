@@ -240,6 +240,10 @@ fn locks(name: &str, row: &Row) -> Option<Vec<u8>> {
             let prefix = Some(row.name("spare"));
             v1::UndrainRequest { prefix, by: String::new() }.encode_to_vec()
         }
+        "Resize" => {
+            let lock = row.name("spare");
+            v1::ResizeRequest { lock, slots: 3, by: String::new() }.encode_to_vec()
+        }
         "ListDrains" => Vec::new(),
         "Explain" => v1::ExplainRequest { lock, lease, ..Default::default() }.encode_to_vec(),
         "Force" => {

@@ -38,6 +38,7 @@ pub(super) fn request(name: &str, variant: &str, row: &Row) -> Option<Value> {
         "delete" => json!({"key": key}),
         "downgrade" | "release" => hold,
         "drain" => json!({"prefix": row.name("spare"), "reason": "new disks"}),
+        "resize" => json!({"lock": row.name("spare"), "slots": 3}),
         "undrain" => json!({"prefix": row.name("spare")}),
         "explain" => json!({"lock": lock, "lease": lease}),
         "force" => json!({"lock": lock, "token": token, "reason": "it is needed elsewhere"}),

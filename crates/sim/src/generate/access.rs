@@ -237,7 +237,8 @@ pub(super) fn sign(made: &mut Generator, view: &ObservedState, request: &mut Own
         | OwnedCommand::RaiseLevel { .. }
         | OwnedCommand::SetAccess(_)
         | OwnedCommand::Drain { .. }
-        | OwnedCommand::Undrain { .. } => None,
+        | OwnedCommand::Undrain { .. }
+        | OwnedCommand::Resize { .. } => None,
     };
     let own = lease.map_or("root", |number| PRINCIPALS[(number % 10 % 2) as usize]);
     let others = ["", "ana", "bob", "root", "eve", "tenure/member", "tenure/member/root"];

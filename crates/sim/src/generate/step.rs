@@ -218,6 +218,11 @@ pub enum OwnedCommand {
         hold: OwnedHold,
         to: LeaseId,
     },
+    Resize {
+        lock: String,
+        slots: Option<u32>,
+        by: String,
+    },
     Update {
         hold: OwnedHold,
         metadata: Vec<u8>,
@@ -320,6 +325,7 @@ impl OwnedCommand {
                 Command::Upgrade(Upgrade { lease, lock, wait, resume, independent })
             }
             OwnedCommand::HandOn { hold, to } => Command::HandOn { hold: hold.lend(), to: *to },
+            OwnedCommand::Resize { lock, slots, by } => Command::Resize { lock, slots: *slots, by },
             OwnedCommand::Update { hold, metadata } => {
                 Command::Update { hold: hold.lend(), metadata }
             }

@@ -18,6 +18,7 @@ mod once;
 mod priority;
 mod progress;
 mod queue;
+mod shares;
 mod supersede;
 mod time;
 mod token;
@@ -58,6 +59,7 @@ pub struct Checks {
     asks: abandon::AskCounts,
     access: access::AccessLedger,
     progress: progress::KnownPromises,
+    shares: shares::KnownShares,
     steps: u64,
 }
 
@@ -96,7 +98,8 @@ impl Checks {
     ) -> CheckResult {
         self.steps += 1;
         self.ledger.restored(seen, stopped);
-        if !seen.after.leases.is_empty() || !seen.after.locks.is_empty() {
+        let used = seen.after.locks.iter().any(|lock| !lock.sized || !lock.holders.is_empty());
+        if !seen.after.leases.is_empty() || used {
             return Err(InvariantViolation::new("S5", "a lease or lock survived the restore"));
         }
         self.views(machine, seen)
@@ -120,14 +123,16 @@ impl Checks {
                 self.tokens.event(event, seen.epoch)?;
                 lease::event(ledger, event)?;
                 queue::event(ledger, event)?;
-                exclusion::event(ledger, event)?;
+                exclusion::event(ledger, &part, event)?;
                 drain::event(ledger, event)?;
                 supersede::event(ledger, &part, event)?;
                 upgrade::event(ledger, event)?;
                 hand_on::event(ledger, &part, event)?;
                 time::event(ledger, &part, event)?;
+                self.shares.event(&part, event)?;
                 self.ledger.event(&part, event);
             }
+            self.shares.end(&part)?;
             if let Some((request, outcome)) = part.command {
                 time::renewal(&self.ledger, handles, &self.access, request, outcome)?;
                 self.ledger.answered(handles, request, outcome);
@@ -143,6 +148,7 @@ impl Checks {
         time::views(&self.ledger, seen)?;
         queue::views(&self.ledger, seen)?;
         self.progress.views(seen)?;
+        self.shares.views(seen)?;
         supersede::views(seen)?;
         upgrade::views(seen.after)?;
         history::check(machine, seen, self.steps)?;

@@ -169,7 +169,7 @@ fn grantable(view: &ObservedState, waiter: &WaiterView) -> bool {
         match first.mode {
             Mode::Exclusive => lock.holders.is_empty(),
             Mode::Shared => lock.holders.iter().all(|holder| holder.mode == Mode::Shared),
-            Mode::Slot { of } => (lock.holders.len() as u64) < u64::from(of),
+            Mode::Slot { of, take } => lock.holders.len() as u64 + u64::from(take) <= u64::from(of),
         }
     })
 }

@@ -139,6 +139,7 @@ impl Rules {
             Command::Drain { prefix, .. } | Command::Undrain { prefix, .. } => {
                 may(Verb::Operate, prefix)
             }
+            Command::Resize { lock, .. } => may(Verb::Operate, lock),
         }
     }
 
@@ -350,7 +351,8 @@ impl Model {
                 | (Command::SetLimits(_), Cause::LimitsSet, _)
                 | (Command::RaiseLevel { .. }, Cause::LevelRaised, _)
                 | (Command::Drain { .. }, Cause::Drained, _)
-                | (Command::Undrain { .. }, Cause::Undrained, _) => true,
+                | (Command::Undrain { .. }, Cause::Undrained, _)
+                | (Command::Resize { .. }, Cause::Resized, _) => true,
                 (
                     Command::Revoke { by: Revoker::Other { .. }, .. },
                     Cause::Revoked,
@@ -532,12 +534,13 @@ impl Model {
             Quota::Leases => leases.len(),
             Quota::Places => places.len(),
             Quota::Locks => {
-                grants.len() + places.iter().map(|place| place.locks.len()).sum::<usize>()
+                let waits: u64 = places.iter().map(|place| place.grants()).sum();
+                grants.len() + waits as usize
             }
             Quota::Keys => keys.len(),
             Quota::Bytes => {
                 let of_leases = leases.iter().map(|id| self.leases[id].metadata.len());
-                let of_places = places.iter().map(|it| it.metadata.len() * it.locks.len());
+                let of_places = places.iter().map(|it| it.metadata.len() * it.grants() as usize);
                 let of_grants = grants.iter().map(|grant| grant.metadata.len());
                 let of_keys = keys.iter().map(|(name, key)| name.len() + key.value.len());
                 of_leases.chain(of_places).chain(of_grants).chain(of_keys).sum()

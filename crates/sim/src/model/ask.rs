@@ -7,9 +7,9 @@ use tenure_types::{Held, LeaseId, Limit, Mode, Name, PlaceNumber, Quota, Refusal
 
 use super::access::OwnerKey;
 use super::event::place_event;
-use super::pass::show;
+use super::pass::{show, takes};
 use super::state::later;
-use super::{HandleOf, LEVEL_RECORDS, Model, Place, Verdict};
+use super::{Grant, HandleOf, LEVEL_RECORDS, Model, Place, TAKE_MAX, Verdict};
 
 /// How long an ask is willing to wait, as a deadline.
 #[derive(Clone, Copy)]
@@ -45,9 +45,10 @@ impl Model {
             Some(lease) => lease.owner.clone(),
             None => self.caller(),
         };
-        self.check_quotas(lease, payer.as_ref(), ask, locks.len() as u64)?;
+        let grants = locks.iter().map(|(_, mode)| u64::from(takes(*mode))).sum();
+        self.check_quotas(lease, payer.as_ref(), ask, grants)?;
         self.room()?;
-        self.check_tokens(locks.len() as u64)?;
+        self.check_tokens(grants)?;
 
         // Expired places may still be in these queues and must not block others.
         let queued = locks.iter().map(|(lock, _)| lock.clone());
@@ -81,7 +82,7 @@ impl Model {
         let closed = self.closed(place.locks.iter().map(|(lock, _)| lock));
         if blocking.is_none() && closed.is_none() && !self.is_quiet() {
             // The pass above may have used the last tokens.
-            if self.tokens_left() < place.locks.len() as u64 {
+            if self.tokens_left() < place.grants() {
                 return Err(Refusal::TokensExhausted);
             }
             self.take_number(ask);
@@ -114,13 +115,27 @@ impl Model {
         let mut locks = Vec::new();
         for one in asks {
             let name = self.name(one.lock)?;
-            let bound = self.limits.get(Limit::Slots);
-            match one.mode.slots().map(u64::from) {
-                Some(asked) if asked == 0 || asked > bound => {
-                    return Err(Refusal::Limit { limit: Limit::Slots, bound, asked });
-                }
-                _ => locks.push((name, one.mode)),
+            let mut mode = one.mode;
+            // The number that an operator set holds, whatever number the ask has.
+            if let (Mode::Slot { take, .. }, Some(lock)) = (mode, self.locks.get(&name))
+                && let Some(of) = lock.slots.filter(|_| lock.sized)
+            {
+                mode = Mode::Slot { of, take };
             }
+            if let Mode::Slot { of, take } = mode {
+                let bound = self.limits.get(Limit::Slots);
+                let no = |bound: u64, asked: u32| {
+                    let asked = u64::from(asked);
+                    Err(Refusal::Limit { limit: Limit::Slots, bound, asked })
+                };
+                if of == 0 || u64::from(of) > bound {
+                    return no(bound, of);
+                }
+                if take > of || take > TAKE_MAX {
+                    return no(u64::from(of.min(TAKE_MAX)), take);
+                }
+            }
+            locks.push((name, mode));
         }
         locks.sort();
         match locks.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -166,7 +181,7 @@ impl Model {
                 (Some(found), _) => found,
                 (None, Some((_, grant))) => {
                     let of_it = self.held_of_place(lease, grant.place);
-                    (grant.place, of_it.into_iter().map(|(name, it)| (name, it.mode)).collect())
+                    (grant.place, together(of_it))
                 }
                 (None, None) => continue,
             };
@@ -232,8 +247,9 @@ impl Model {
             }
         }
         let holds = self.held_by(lease).len();
-        let waits: usize = self.places_of(lease).iter().map(|place| place.locks.len()).sum();
-        self.within(Limit::LocksPerLease, (holds + waits + locks.len()) as u64)
+        let waits: u64 = self.places_of(lease).iter().map(Place::grants).sum();
+        let asked: u64 = locks.iter().map(|(_, mode)| u64::from(takes(*mode))).sum();
+        self.within(Limit::LocksPerLease, holds as u64 + waits + asked)
     }
 
     /// Checks what a principal may have. A new lease counts together with what is asked for.
@@ -352,4 +368,16 @@ impl Model {
         let of_it = self.held_of_place(lease, grant.place);
         Ok(Answer::AlreadyHeld(of_it.iter().map(|(lock, grant)| show(lock, grant)).collect()))
     }
+}
+
+/// The asks that grants, in the order of names, came from: several slots of one semaphore are one.
+fn together(grants: Vec<(Name, Grant)>) -> Vec<(Name, Mode)> {
+    let mut asks: Vec<(Name, Mode)> = Vec::new();
+    for (name, grant) in grants {
+        match asks.last_mut() {
+            Some((last, Mode::Slot { take, .. })) if *last == name => *take += 1,
+            _ => asks.push((name, grant.mode)),
+        }
+    }
+    asks
 }

@@ -20,7 +20,7 @@ impl Model {
 
     fn is_grantable(&self, place: &Place) -> bool {
         !self.is_quiet()
-            && self.tokens_left() >= place.locks.len() as u64
+            && self.tokens_left() >= place.grants()
             && self.is_live(place.lease)
             && place.locks.iter().all(|(lock, mode)| {
                 let first = self.queue_of(lock).first().map(|first| first.number);
@@ -76,7 +76,9 @@ impl Model {
     pub(super) fn grant_in_slot(&mut self, place: &Place, slot: Option<u32>) -> Grants {
         let lease = self.leases[&place.lease].clone();
         let mut grants = Vec::new();
-        for (lock, mode) in &place.locks {
+        let each = place.locks.iter();
+        let each = each.flat_map(|(lock, mode)| (0..takes(*mode)).map(move |_| (lock, mode)));
+        for (lock, mode) in each {
             self.come_into_being(lock, *mode);
             let due = place
                 .max_hold_ms
@@ -86,7 +88,10 @@ impl Model {
                 lease: lease.id,
                 lease_created: lease.created,
                 client: lease.client.clone(),
-                mode: *mode,
+                mode: match mode {
+                    Mode::Slot { of, .. } => Mode::Slot { of: *of, take: 1 },
+                    Mode::Exclusive | Mode::Shared => *mode,
+                },
                 slot: slot.or_else(|| mode.slots().map(|_| self.lowest_free_slot(lock))),
                 place: place.number,
                 since_ms: self.clock_ms,
@@ -121,7 +126,18 @@ pub(super) fn admits_beside(others: &[Mode], mode: Mode) -> bool {
     match mode {
         Mode::Exclusive => others.is_empty(),
         Mode::Shared => !others.contains(&Mode::Exclusive),
-        Mode::Slot { of } => (others.len() as u64) < u64::from(of),
+        Mode::Slot { of, take } => {
+            let taken: u64 = others.iter().map(|other| u64::from(takes(*other))).sum();
+            taken + u64::from(take) <= u64::from(of)
+        }
+    }
+}
+
+/// How many grants an ask in this mode becomes.
+pub(super) fn takes(mode: Mode) -> u32 {
+    match mode {
+        Mode::Slot { take, .. } => take,
+        Mode::Exclusive | Mode::Shared => 1,
     }
 }
 

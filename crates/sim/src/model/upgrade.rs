@@ -148,6 +148,6 @@ impl Model {
         let locks = self.remove_place(place, Cause::Left);
         self.left_by_upgrades.extend(locks);
         let revision = self.this_revision();
-        self.notices.push(Notice::WaitEnded { lease: NO_HANDLE, place, revision, by: None });
+        self.notices.push(Notice::WaitEnded { lease: NO_HANDLE, place, revision, refusal: None });
     }
 }

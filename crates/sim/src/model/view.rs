@@ -16,6 +16,7 @@ impl Model {
         LockView {
             lock: name.clone(),
             slots: lock.slots,
+            sized: lock.sized,
             created: lock.created,
             modified: lock.modified,
             version: lock.version,

@@ -66,6 +66,7 @@ pub fn schemas() -> Vec<(String, RefOr<Schema>)> {
         super::lock::Forced,
         super::lock::Drain,
         super::lock::Undrain,
+        super::lock::Resize,
         super::lock::DrainShown,
         super::session::PrefixOpened,
         super::lock::LockAnswer,

@@ -67,6 +67,10 @@ fn answers_about_locks_are_spoken_as_ever() {
     check_result("drained", R::Drained(v1::DrainResponse { header: None }));
     let undrained = v1::UndrainResponse { header: None, existed: true };
     check_result("undrained", R::Undrained(undrained));
+    check_result("resized", R::Resized(v1::ResizeResponse { header: None }));
+    let sized = v1::LockView { sized: true, ..lock_view() };
+    let lock_sized = v1::GetLockResponse { header: None, lock: Some(sized) };
+    check_result("lock_sized", R::Lock(lock_sized));
     let progressed = v1::ProgressResponse { header: None, left_ms: Some(299_000) };
     check_result("progressed", R::Progressed(progressed));
     check_result("handed_on", R::HandedOn(v1::HandOnResponse { header: None, token: 43 }));

@@ -155,6 +155,18 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         .await
     }
 
+    async fn resize(
+        &self,
+        request: Request<v1::ResizeRequest>,
+    ) -> Result<Response<v1::ResizeResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        call.run(Ok(decode::resize(&it)), |header, answer| match answer {
+            Wire::Resized(_) => Some(v1::ResizeResponse { header }),
+            _ => None,
+        })
+        .await
+    }
+
     async fn list_drains(
         &self,
         request: Request<v1::ListDrainsRequest>,

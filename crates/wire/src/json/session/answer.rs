@@ -161,6 +161,9 @@ pub struct Answer {
     /// The prefix is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undrained: Option<PrefixOpened>,
+    /// The number of slots is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resized: Option<Ended>,
 }
 
 /// Nothing more to say.
@@ -304,6 +307,7 @@ impl Answer {
             Some(R::HandedOn(of)) => {
                 form.handed_on = Some(HandedOn { token: Decimal(of.token) });
             }
+            Some(R::Resized(_)) => form.resized = Some(Ended {}),
             Some(R::Progressed(of)) => form.progressed = Some(Progressed { left_ms: of.left_ms }),
             Some(R::Undrained(of)) => form.undrained = Some(PrefixOpened { existed: of.existed }),
         }
@@ -427,12 +431,15 @@ pub struct WaitEnded {
     pub lease: Option<Decimal>,
     /// The revision in which it happened.
     pub revision: Decimal,
-    /// A newer request of the same group has replaced it: its client. Absent if the wait limit passed.
+    /// A newer request of the same group has replaced it: its client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<String>,
     /// Its lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by_lease: Option<Decimal>,
+    /// Why it ended, if neither the wait limit passed nor a newer request has replaced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
 }
 
 impl WaitEnded {
@@ -445,6 +452,7 @@ impl WaitEnded {
             revision: signed(ended.revision),
             superseded_by: (!ended.superseded_by.is_empty()).then(|| ended.superseded_by.clone()),
             superseded_by_lease: some(ended.superseded_by_lease),
+            error: ended.error.clone().map(Into::into),
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::json::lease::GrantLease;
-use crate::json::lock::{Acquire, Drain, Force, Undrain};
+use crate::json::lock::{Acquire, Drain, Force, Resize, Undrain};
 use crate::json::{Decimal, bytes_from, lease_number};
 use crate::v1::request::Command;
 use crate::{Failure, v1};
@@ -135,6 +135,9 @@ pub struct Request {
     /// Give a hold to a lease that waits for the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hand_on: Option<HandOn>,
+    /// Set how many slots a semaphore has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resize: Option<Resize>,
 }
 
 /// A hold to be given to a lease that waits for the lock alone, in the same mode. The caller has stopped its work.
@@ -363,6 +366,7 @@ fn command(request: Request) -> Result<Command, Failure> {
         request.undrain.map(|of| Ok(Command::Undrain(of.into()))),
         request.progress.map(|of| progress(of).map(Command::Progress)),
         request.hand_on.map(|of| hand_on(of).map(Command::HandOn)),
+        request.resize.map(|of| Ok(Command::Resize(of.into()))),
     ];
     let mut given = commands.into_iter().flatten();
     match (given.next(), given.next()) {
