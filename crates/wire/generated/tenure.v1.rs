@@ -380,8 +380,10 @@ pub enum Cause {
     Undrained = 24,
     Superseded = 25,
     NoProgress = 26,
-    Resized = 27,
-    TooManySlots = 28,
+    Upgraded = 27,
+    HandedOn = 28,
+    Resized = 29,
+    TooManySlots = 30,
 }
 impl Cause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -417,6 +419,8 @@ impl Cause {
             Self::Undrained => "CAUSE_UNDRAINED",
             Self::Superseded => "CAUSE_SUPERSEDED",
             Self::NoProgress => "CAUSE_NO_PROGRESS",
+            Self::Upgraded => "CAUSE_UPGRADED",
+            Self::HandedOn => "CAUSE_HANDED_ON",
             Self::Resized => "CAUSE_RESIZED",
             Self::TooManySlots => "CAUSE_TOO_MANY_SLOTS",
         }
@@ -451,6 +455,8 @@ impl Cause {
             "CAUSE_UNDRAINED" => Some(Self::Undrained),
             "CAUSE_SUPERSEDED" => Some(Self::Superseded),
             "CAUSE_NO_PROGRESS" => Some(Self::NoProgress),
+            "CAUSE_UPGRADED" => Some(Self::Upgraded),
+            "CAUSE_HANDED_ON" => Some(Self::HandedOn),
             "CAUSE_RESIZED" => Some(Self::Resized),
             "CAUSE_TOO_MANY_SLOTS" => Some(Self::TooManySlots),
             _ => None,
@@ -4681,7 +4687,7 @@ pub struct Request {
     pub traceparent: ::prost::alloc::string::String,
     #[prost(
         oneof = "request::Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26, 30"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26, 27, 30"
     )]
     pub command: ::core::option::Option<request::Command>,
 }
@@ -4727,6 +4733,8 @@ pub mod request {
         Undrain(super::UndrainRequest),
         #[prost(message, tag = "26")]
         Progress(super::ProgressRequest),
+        #[prost(message, tag = "27")]
+        HandOn(super::HandOnRequest),
         #[prost(message, tag = "30")]
         Resize(super::ResizeRequest),
     }
@@ -4798,7 +4806,7 @@ pub struct Answer {
     pub revision: i64,
     #[prost(
         oneof = "answer::Result",
-        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 30"
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 30"
     )]
     pub result: ::core::option::Option<answer::Result>,
 }
@@ -4850,6 +4858,8 @@ pub mod answer {
         Undrained(super::UndrainResponse),
         #[prost(message, tag = "25")]
         Progressed(super::ProgressResponse),
+        #[prost(message, tag = "26")]
+        HandedOn(super::HandOnResponse),
         #[prost(message, tag = "30")]
         Resized(super::ResizeResponse),
     }

@@ -124,7 +124,7 @@ fn upgrade(it: &v1::AcquireRequest) -> Result<Upgrade<'_>, Failure> {
     if it.lock.is_empty() {
         return Err(invalid("lock", "is missing; an upgrade names one lock"));
     }
-    if mode(it.mode, it.slots)? != Mode::Exclusive {
+    if mode(it.mode, it.slots, it.take)? != Mode::Exclusive {
         return Err(invalid("mode", "is exclusive after an upgrade"));
     }
     let plain = v1::AcquireRequest {
