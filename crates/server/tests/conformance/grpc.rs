@@ -447,6 +447,7 @@ fn is_plain(ask: &v1::AcquireRequest) -> bool {
         && !ask.resume
         && ask.priority == 0
         && ask.progress_within_ms == 0
+        && ask.take == 0
         && !ask.upgrade
         && !ask.election
         && !ask.independent
