@@ -72,6 +72,8 @@ export const CAUSES = {
   delay_over: 'lock-delay over',
   min_hold_over: 'min hold over',
   downgraded: 'became shared',
+  upgraded: 'became exclusive',
+  handed_on: 'given to a client that waited',
   updated: 'new metadata',
   queued: 'queued',
   left: 'left the queue',
@@ -81,6 +83,8 @@ export const CAUSES = {
   drained: 'closed to new holders',
   undrained: 'opened again',
   superseded: 'replaced by a newer request',
+  too_many_slots: 'wanted more slots than are left',
+  resized: 'number of slots set',
 };
 export const cause = (word) => CAUSES[word] || word;
 export const LOSSES = new Set(['expired', 'revoked', 'forced', 'max_hold', 'no_progress']);

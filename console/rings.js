@@ -14,7 +14,7 @@ const SEARCHES_MAX = 32;
 const REVISIONS = 300;
 
 const WAIT_ENDS = new Set(['granted', 'left', 'wait_timeout', 'expired', 'revoked']);
-const HOLD_ENDS = new Set(['released', 'expired', 'revoked', 'forced', 'max_hold', 'no_progress']);
+const HOLD_ENDS = new Set(['released', 'expired', 'revoked', 'forced', 'max_hold', 'no_progress', 'handed_on']);
 
 const inOrder = (changes) => [...changes].sort((one, other) => (BigInt(one.revision) < BigInt(other.revision) ? -1 : 1)).flatMap((change) => change.events);
 

@@ -23,6 +23,7 @@ mod fence;
 mod floor;
 mod force;
 mod guard;
+mod hand_on;
 mod inspect;
 mod key;
 mod lease;
@@ -36,6 +37,7 @@ mod plan;
 mod print_args;
 mod progress;
 mod reason;
+mod resize;
 mod restore;
 mod run;
 mod serve;
@@ -161,6 +163,16 @@ enum CliCommand {
     /// that token any more: stop the work then.
     #[command(verbatim_doc_comment)]
     Progress(progress::ProgressArgs),
+    /// Give a lock that a lease holds to a lease that waits for it, ahead of all others
+    ///
+    ///   tenure queue web                                                  # who waits, and under which lease
+    ///   tenure hand-on web --lease 68629145 --token 1042 --to 77301250    # after the work has stopped
+    ///
+    /// The lock is never free in between, and the new holder has a larger token. Stop the work before: by this command
+    /// the giver says that it has. Ends with 1 if the lock is not held under that token, or if the other lease does not
+    /// wait for this lock alone; then it is held as before.
+    #[command(verbatim_doc_comment)]
+    HandOn(hand_on::HandOnArgs),
     /// List the locks that are held or awaited
     ///
     ///   tenure locks
@@ -215,6 +227,15 @@ enum CliCommand {
     ///   tenure undrain db/
     #[command(verbatim_doc_comment)]
     Undrain(drain::UndrainArgs),
+    /// Set how many slots a semaphore has
+    ///
+    ///   tenure resize runners 12          from now on, whatever --slots says
+    ///   tenure resize runners --unset     --slots decides again, once nobody uses it
+    ///
+    /// More slots are granted at once, in the order of the queue. With fewer, holders keep theirs, and none is granted
+    /// until enough were given back; who waits for more slots than there are is told. Needs `operate` for the name.
+    #[command(verbatim_doc_comment)]
+    Resize(resize::ResizeArgs),
     /// Grant, renew, end and show leases
     ///
     ///   LEASE=$(tenure lease grant --ttl 5m)     yours to renew, in a script
@@ -554,6 +575,7 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Try(flags) => (flags.connection.output, lock::try_lock(flags)),
         CliCommand::Unlock(flags) => (flags.connection.output, unlock::unlock(flags)),
         CliCommand::Progress(flags) => (flags.connection.output, progress::progress(flags)),
+        CliCommand::HandOn(flags) => (flags.connection.output, hand_on::hand_on(flags)),
         CliCommand::Locks(flags) => (flags.connection.output, inspect::locks(flags)),
         CliCommand::Queue(flags) => (flags.connection.output, inspect::queue(flags)),
         CliCommand::Explain(flags) => (flags.connection.output, inspect::explain(flags)),
@@ -561,6 +583,7 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Force(flags) => (flags.connection.output, force::force(flags)),
         CliCommand::Drain(flags) => (flags.connection.output, drain::drain(flags)),
         CliCommand::Undrain(flags) => (flags.connection.output, drain::undrain(flags)),
+        CliCommand::Resize(flags) => (flags.connection.output, resize::resize(flags)),
         CliCommand::Lease(command) => (command.output(), lease::run(command)),
         CliCommand::Elect(flags) => (flags.connection.output, elect::elect(flags)),
         CliCommand::Observe(flags) => (flags.connection.output, watch::observe(flags)),

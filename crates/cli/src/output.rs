@@ -161,6 +161,16 @@ pub(crate) fn count(number: u64, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
+/// The slots of a semaphore, as they follow the token in a message: `, slot 3`, `, slots 0, 3`.
+pub(crate) fn slots(slots: &[u32]) -> String {
+    let numbers: Vec<String> = slots.iter().map(u32::to_string).collect();
+    match &numbers[..] {
+        [] => String::new(),
+        [only] => format!(", slot {only}"),
+        several => format!(", slots {}", several.join(", ")),
+    }
+}
+
 /// For how much longer a restored cluster grants no lock, and why.
 pub(crate) fn quiet(quiet_ms: u64) -> String {
     // Whole seconds, rounded up: the machine's clock moves about once a second while nothing is written.

@@ -31,6 +31,7 @@ pub(crate) enum WaitLimit {
 pub(crate) struct AskOptions {
     pub(crate) locks: Vec<String>,
     pub(crate) mode: Mode,
+    pub(crate) take: u32,
     pub(crate) wait: WaitLimit,
     pub(crate) timeout: Option<Duration>,
     pub(crate) lock_delay: Duration,
@@ -42,6 +43,8 @@ pub(crate) struct AskOptions {
     pub(crate) metadata: Bytes,
     pub(crate) election: bool,
     pub(crate) independent: bool,
+    /// Whether this turns the shared hold of the lease into an exclusive one.
+    pub(crate) upgrade: bool,
     pub(crate) ttl: Option<Duration>,
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Option<Duration>,
@@ -75,6 +78,7 @@ impl AskOptions {
         Self {
             locks,
             mode: Mode::Exclusive,
+            take: 1,
             wait: WaitLimit::Unlimited,
             timeout: None,
             lock_delay: Duration::ZERO,
@@ -86,6 +90,7 @@ impl AskOptions {
             metadata: Bytes::new(),
             election: false,
             independent: false,
+            upgrade: false,
             ttl: None,
             window: None,
             grace: None,
@@ -96,6 +101,7 @@ impl AskOptions {
     /// Builds the wire request without the lease.
     pub(crate) fn request(&self, wait_ms: Option<u64>) -> v1::AcquireRequest {
         let (mode, slots) = convert::mode(self.mode);
+        let take = if self.take == 1 { 0 } else { self.take };
         let mut request = v1::AcquireRequest {
             wait_ms,
             metadata: self.metadata.clone(),
@@ -107,13 +113,15 @@ impl AskOptions {
             progress_within_ms: millis(self.progress_within),
             election: self.election,
             independent: self.independent,
+            upgrade: self.upgrade,
             ..Default::default()
         };
         if let [only] = &self.locks[..] {
             request.lock.clone_from(only);
-            (request.mode, request.slots) = (mode.into(), slots);
+            (request.mode, request.slots, request.take) = (mode.into(), slots, take);
         } else {
-            let ask = |lock: &String| v1::LockAsk { lock: lock.clone(), mode: mode.into(), slots };
+            let mode = mode.into();
+            let ask = |lock: &String| v1::LockAsk { lock: lock.clone(), mode, slots, take };
             request.locks = self.locks.iter().map(ask).collect();
         }
         request
@@ -154,7 +162,22 @@ impl LockAsk {
     /// # Ok(()) }
     /// ```
     pub fn slots(mut self, of: u32) -> Self {
-        self.ask.mode = Mode::Slot { of };
+        self.ask.mode = Mode::slot(of);
+        self
+    }
+
+    /// Acquires this many [`slots`](Self::slots) of the semaphore, all at once or none. Each slot is one of the guard's
+    /// [`locks`](Guard::locks), with a token of its own. Nobody passes a request that waits for more slots than are free.
+    /// Zero counts as one. More than one needs feature level 11.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let half = client.lock("gpus").slots(8).take(4).await?;
+    /// for gpu in half.locks() { println!("slot {:?} under token {}", gpu.slot, gpu.token); }
+    /// # Ok(()) }
+    /// ```
+    pub fn take(mut self, slots: u32) -> Self {
+        self.ask.take = slots.max(1);
         self
     }
 

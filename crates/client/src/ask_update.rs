@@ -36,19 +36,28 @@ pub(crate) fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
             },
             Some(Answer::Queued(it)) => AskUpdate::Queued(it.lease, it.ahead),
             Some(Answer::Ended(_)) => AskUpdate::Over,
-            Some(Answer::Error(error)) => match Meaning::of(*error) {
-                Meaning::No(error) => AskUpdate::No(error),
-                Meaning::Again { after, error } => AskUpdate::Again(after, error),
-                Meaning::Doubt => AskUpdate::Doubt,
-            },
+            Some(Answer::Error(error)) => meant(*error),
             _ => AskUpdate::No(strange()),
         },
         Response::Granted(it) => match locks(ask, it.token, it.slot, &it.locks) {
             Some(locks) => AskUpdate::Granted(None, (locks, at(it.revision))),
             None => AskUpdate::No(strange()),
         },
-        Response::WaitEnded(it) => superseded(&it).map_or(AskUpdate::Over, AskUpdate::No),
+        Response::WaitEnded(it) => match (superseded(&it), it.error) {
+            (Some(error), _) => AskUpdate::No(error),
+            (None, Some(error)) => meant(error),
+            (None, None) => AskUpdate::Over,
+        },
         Response::Gone => AskUpdate::Doubt,
+    }
+}
+
+/// What an error means for a request.
+fn meant(error: v1::Error) -> AskUpdate {
+    match Meaning::of(error) {
+        Meaning::No(error) => AskUpdate::No(error),
+        Meaning::Again { after, error } => AskUpdate::Again(after, error),
+        Meaning::Doubt => AskUpdate::Doubt,
     }
 }
 

@@ -52,6 +52,10 @@ pub enum EventCause {
     MaxHold,
     /// The holder did not report a larger number in the time that it promised; [`Event::reason`] tells the number.
     NoProgress,
+    /// A shared hold became an exclusive one, under a new token.
+    Upgraded,
+    /// The holder gave its hold to a client that waited; the grant to that client follows.
+    HandedOn,
     /// The former holder has stopped, or its lease would have ended: the lock can be granted again.
     RevokeEnded,
     /// The lock-delay is over.
@@ -71,6 +75,8 @@ pub enum EventCause {
     /// A newer request of the same group has replaced a client in the queue: [`Event::by`] is its client,
     /// [`Event::reason`] the group.
     Superseded,
+    /// A client left the queue because it asks for more slots than its semaphore has since it was resized.
+    TooManySlots,
     /// A client was refused, because its wait would have been a deadlock.
     Deadlock,
     /// An election has no leader.
@@ -91,6 +97,8 @@ pub enum EventCause {
     Drained,
     /// An operator opened a prefix again: [`Event::value`] is the prefix.
     Undrained,
+    /// An operator set the number of slots of a semaphore: [`Event::mode`] has it; without a mode, requests decide.
+    Resized,
     /// Something that this version of the client does not know.
     Other,
 }
@@ -173,6 +181,8 @@ impl EventCause {
             v1::Cause::Forced => Self::Forced,
             v1::Cause::MaxHold => Self::MaxHold,
             v1::Cause::NoProgress => Self::NoProgress,
+            v1::Cause::Upgraded => Self::Upgraded,
+            v1::Cause::HandedOn => Self::HandedOn,
             v1::Cause::Cooled => Self::RevokeEnded,
             v1::Cause::DelayOver => Self::DelayEnded,
             v1::Cause::MinHoldOver => Self::MinHoldEnded,
@@ -182,6 +192,8 @@ impl EventCause {
             v1::Cause::Left => Self::Left,
             v1::Cause::WaitTimeout => Self::WaitTimeout,
             v1::Cause::Superseded => Self::Superseded,
+            v1::Cause::TooManySlots => Self::TooManySlots,
+            v1::Cause::Resized => Self::Resized,
             v1::Cause::Deadlock => Self::Deadlock,
             v1::Cause::Vacant => Self::Vacant,
             v1::Cause::KeyPut => Self::KeyPut,

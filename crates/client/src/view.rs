@@ -72,6 +72,8 @@ pub struct LockView {
     pub name: String,
     /// How many slots a semaphore has; `None` for a plain lock.
     pub slots: Option<u32>,
+    /// Whether an operator set that number, so that the numbers in requests do not count.
+    pub sized: bool,
     /// The revision since which the lock exists.
     pub created: Revision,
     /// The revision at which its holders or metadata last changed.
@@ -156,6 +158,8 @@ pub struct WaiterView {
     pub lease: LeaseId,
     /// How it asks for the lock.
     pub mode: Mode,
+    /// How many slots of a semaphore it asks for; 1 for any other lock.
+    pub take: u32,
     /// How many are ahead of it.
     pub ahead: u64,
     /// How long it has waited.
@@ -312,6 +316,7 @@ impl LockView {
         Self {
             name: it.lock,
             slots: it.slots,
+            sized: it.sized,
             created: revision(it.created),
             modified: revision(it.modified),
             holders: it.holders.into_iter().filter_map(|it| HolderView::of(it, slots)).collect(),
@@ -355,6 +360,7 @@ impl Explanation {
             Some(WaiterView {
                 lease: convert::lease_from(it.lease)?,
                 mode: Mode::of(it.mode(), it.slots),
+                take: it.take.max(1),
                 ahead: it.ahead,
                 waited: ms(it.waiting_ms),
                 left: it.left_ms.map(ms),

@@ -4,6 +4,8 @@
 //! one, under the same number or the same lease, and the cluster answers with its current state. A notification saves a
 //! query; only the answer is authoritative.
 
+mod upgrade;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ use crate::local_queue::{self, LocalPermits};
 use crate::response_slot::Response;
 use crate::session::PATIENT;
 use crate::shared::{ClientShared, RequestIdentity, SentRequest};
+
+pub(crate) use upgrade::upgrade;
 
 /// The pause after a session ended or a member could not serve.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -61,11 +61,22 @@ pub enum Cause {
     /// The holder did not report a larger number in the time that it promised. The reason tells the number. From
     /// level 9 on.
     NoProgress = 26,
+    /// A shared hold became an exclusive one. From level 10 on.
+    Upgraded = 27,
+    /// The holder gave its hold to the lease that waited in this place. The grant to that lease follows. From level 10
+    /// on.
+    HandedOn = 28,
+    /// An operator set the number of slots of a semaphore, which is in the mode, or left it to the requests, without a
+    /// mode. From level 11 on.
+    Resized = 29,
+    /// A waiter left the queue because it requested more slots than its semaphore has since it was resized. From level
+    /// 11 on.
+    TooManySlots = 30,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 26] = [
+    pub const ALL: [Cause; 30] = [
         Cause::Granted,
         Cause::Released,
         Cause::Expired,
@@ -92,6 +103,10 @@ impl Cause {
         Cause::Undrained,
         Cause::Superseded,
         Cause::NoProgress,
+        Cause::Upgraded,
+        Cause::HandedOn,
+        Cause::Resized,
+        Cause::TooManySlots,
     ];
 
     /// Returns the cause with this number.
@@ -128,6 +143,10 @@ impl Cause {
             Cause::Undrained => "undrained",
             Cause::Superseded => "superseded",
             Cause::NoProgress => "no_progress",
+            Cause::Upgraded => "upgraded",
+            Cause::HandedOn => "handed_on",
+            Cause::Resized => "resized",
+            Cause::TooManySlots => "too_many_slots",
         }
     }
 }
@@ -138,6 +157,9 @@ pub const HOLDER_STOPPED: &str = "the holder has stopped";
 
 /// The reason in the event [`Cause::Cooled`] if an operator ended the cooling and gave no reason. From level 4 on.
 pub const FORCED_NOW: &str = "forced without waiting";
+
+/// The reason in the event [`Cause::Queued`] of a place whose lease holds the lock and waits for an upgrade.
+pub const UPGRADE: &str = "upgrade";
 
 /// What an event is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -5,11 +5,12 @@
 
 use alloc::format;
 use alloc::string::String;
-use tenure_types::{Revision, Token};
+use tenure_types::{Mode, Revision, Token};
 
 use crate::machine::Machine;
+use crate::request::LEVEL_SHARES;
 use crate::state::due::DueKind;
-use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
+use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Place};
 use crate::state::slab::SlabIndex;
 
 /// A broken invariant.
@@ -53,7 +54,10 @@ impl Machine {
             let slots = lock.slots.map(core::num::NonZeroU32::get);
             for grant in grants() {
                 let fits = match (grant.mode, slots) {
-                    (GrantMode::Slot(number), Some(of)) => number < of,
+                    // A semaphore that was made smaller keeps its holders.
+                    (GrantMode::Slot(number), Some(of)) => {
+                        number < of || self.level >= LEVEL_SHARES
+                    }
                     (GrantMode::Exclusive | GrantMode::Shared, None) => true,
                     _ => false,
                 };
@@ -69,7 +73,7 @@ impl Machine {
                 &format!("two grants of lock `{}` share a slot or stand out of order", lock.name),
             )?;
             ensure(
-                lock.grants.len > 0 || lock.queue.len > 0,
+                lock.grants.len > 0 || lock.queue.len > 0 || lock.sized,
                 "Q2",
                 &format!("lock `{}` exists for nobody", lock.name),
             )?;
@@ -99,6 +103,8 @@ impl Machine {
                 "S1",
                 "a place waits for another kind of lock",
             )?;
+            let enough = wait.mode.slots().is_none_or(|of| wait.mode.grants() <= of);
+            ensure(enough, "Q9", "a place waits for more slots than there are")?;
             before = Some(rank);
         }
         let indexed = self.ranks.get(&slot).is_none_or(|it| it.len() == lock.queue.len as usize);
@@ -117,7 +123,7 @@ impl Machine {
 
     fn could_be_granted(&self, place: SlabIndex) -> bool {
         let record = self.places.at(place);
-        let locks = self.waits_of(place).count() as u64;
+        let locks = self.slots_awaited(place);
         !self.is_quiet()
             && self.is_live(record.lease)
             && locks <= self.tokens_left()
@@ -167,6 +173,9 @@ impl Machine {
             let ordered = names().zip(names().skip(1)).all(|(a, b)| a < b);
             ensure(ordered, "Q3", "a place stands twice in a queue, or out of order")?;
             waits += names().count();
+            if place.upgrade {
+                self.check_upgrade(slot, place)?;
+            }
             if let Some(until_ms) = place.until_ms {
                 let number = place.number.0;
                 let due = self.due.contains(until_ms.get(), DueKind::WaitLimit, number, Some(slot));
@@ -182,6 +191,17 @@ impl Machine {
         ensure(indexed, "Q6", "two requests of a group wait for one lock")?;
         let in_queues: usize = self.locks.iter().map(|(_, lock)| lock.queue.len as usize).sum();
         ensure(waits == self.waits.len() && in_queues == waits, "Q3", "a wait belongs to no place")
+    }
+
+    /// Q8: who waits for an upgrade holds the lock shared, waits for nothing else with it, and stands first.
+    fn check_upgrade(&self, slot: SlabIndex, place: &Place) -> Result<(), Violation> {
+        let wait = self.waits.at(place.first);
+        let held = self.shared_grant(place.lease, wait.lock).is_some();
+        ensure(held, "Q8", "an upgrade waits for a lock that its lease does not hold")?;
+        let alone = wait.next.is_none() && wait.mode == Mode::Exclusive && place.priority == 0;
+        ensure(alone && place.group.is_none(), "Q8", "an upgrade asks for more")?;
+        let first = self.locks.at(wait.lock).queue.first.map(|first| self.waits.at(first).place);
+        ensure(first == Some(slot), "Q8", "two upgrades wait for one lock")
     }
 
     /// S5: every held grant, place and leased key belongs to a lease that exists.
@@ -207,12 +227,12 @@ impl Machine {
             )?;
             let mut waiting = lease.places.iter::<IN_LEASE, _>(&self.places);
             ensure(waiting.all(|(_, place)| place.lease == slot), "Q3", "a place has two leases")?;
-            let waits: usize = lease
+            let waits: u64 = lease
                 .places
                 .iter::<IN_LEASE, _>(&self.places)
-                .map(|(slot, _)| self.waits_of(slot).count())
+                .map(|(slot, _)| self.slots_awaited(slot))
                 .sum();
-            ensure(waits == lease.waits as usize, "Q3", "a lease miscounts what it waits for")?;
+            ensure(waits == u64::from(lease.waits), "Q3", "a lease miscounts what it waits for")?;
             grants += lease.grants.len as usize;
             places += lease.places.len as usize;
             keys += lease.keys.len as usize;

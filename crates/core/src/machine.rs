@@ -26,7 +26,7 @@ use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqReques
 use crate::state::slab::{Slab, SlabIndex};
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = 9;
+pub const LEVEL_MAX: u16 = crate::request::LEVEL_SHARES;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tenure_types::{Handle, LeaseId, Name, PlaceNumber, Refusal, Revision, SupersededBy, Token};
+use tenure_types::{Handle, LeaseId, Name, PlaceNumber, Refusal, Revision, Token};
 
 use crate::event::Cause;
 
@@ -91,6 +91,13 @@ pub enum Answer {
         /// In how many milliseconds of the machine's clock a larger number is due; `None` if none was promised.
         left_ms: Option<u64>,
     },
+    /// The hold was given to the other lease.
+    HandedOn {
+        /// The token of the new grant.
+        token: Token,
+    },
+    /// The number of slots is as the command said.
+    Resized,
 }
 
 impl Answer {
@@ -194,6 +201,14 @@ pub struct LockGrant {
     pub slot: Option<u32>,
 }
 
+impl LockGrant {
+    /// The order in which the grants of one request are shown: by names, and of one semaphore by slots, which were
+    /// granted in the order of tokens.
+    pub(crate) fn order(&self) -> (&[u8], Token) {
+        (self.lock.as_bytes(), self.token)
+    }
+}
+
 /// A key that was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyWritten {
@@ -236,7 +251,8 @@ pub enum Notice {
         /// its end.
         word: Option<Box<TakenBy>>,
     },
-    /// A place is gone because its wait limit passed, or because a newer request of its group has replaced it.
+    /// A place is gone because its wait limit passed, a newer request of its group has replaced it, or its semaphore has
+    /// fewer slots now than it requested.
     WaitEnded {
         /// The lease.
         lease: Handle,
@@ -244,8 +260,8 @@ pub enum Notice {
         place: PlaceNumber,
         /// The revision in which the place was removed.
         revision: Revision,
-        /// The request that has replaced it; `None` if the wait limit passed.
-        by: Option<Box<SupersededBy>>,
+        /// Why it is gone; `None` if the wait limit passed.
+        refusal: Option<Box<Refusal>>,
     },
     /// A lease has expired or was revoked by another caller. Follows the notices for its locks.
     LeaseEnded {

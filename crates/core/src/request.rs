@@ -157,6 +157,27 @@ pub enum Command<'a> {
         /// The number.
         number: u64,
     },
+    /// Turn a shared hold into an exclusive one; the lease holds the lock all the time. Available from
+    /// [`LEVEL_HAND_ON`] on.
+    Upgrade(Upgrade<'a>),
+    /// Give a hold to a lease that waits for the lock, ahead of all others; the lock is never free in between. The
+    /// giver has stopped its work. Available from [`LEVEL_HAND_ON`] on.
+    HandOn {
+        /// The hold to give.
+        hold: Hold<'a>,
+        /// The lease that waits.
+        to: LeaseId,
+    },
+    /// Set how many slots a semaphore has, also while it is used, or leave that to the requests again. Available from
+    /// [`LEVEL_SHARES`] on.
+    Resize {
+        /// The semaphore.
+        lock: &'a str,
+        /// How many slots it has from now on, whatever number a request names; `None` to leave it to the requests.
+        slots: Option<u32>,
+        /// The name of the operator, for the event; empty if not given.
+        by: &'a str,
+    },
 }
 
 /// The level from which on the machine counts acquire requests and executes [`Command::Abandon`]. Below it the machine
@@ -191,6 +212,18 @@ pub const LEVEL_PRIORITY: u16 = 8;
 /// machine refuses such a request and [`Command::Progress`] as `Malformed`.
 pub const LEVEL_PROGRESS: u16 = 9;
 
+/// The level from which on shared holds can be upgraded and holds can be handed on, and from which on the search for
+/// deadlocks of a request that passes others also visits the places before it, where these can be part of a new cycle.
+/// Below it the machine refuses [`Command::Upgrade`] and [`Command::HandOn`] as `Malformed`.
+pub const LEVEL_HAND_ON: u16 = 10;
+
+/// The level from which on an acquire request may take several slots of a semaphore, and the number of slots can be
+/// set. Below it the machine refuses such a request and [`Command::Resize`] as `Malformed`.
+pub const LEVEL_SHARES: u16 = 11;
+
+/// The most slots of one semaphore that one acquire request may take.
+pub const TAKE_MAX: u32 = 1_024;
+
 /// The highest priority of an acquire request.
 pub const PRIORITY_MAX: u8 = 9;
 
@@ -207,12 +240,15 @@ impl Command<'_> {
         match self {
             Self::Abandon(_) => LEVEL_ABANDON,
             Self::SetAccess(change) => change.level(),
+            Self::Acquire(acquire) if acquire.takes_several() => LEVEL_SHARES,
             Self::Acquire(acquire) if acquire.progress_within_ms > 0 => LEVEL_PROGRESS,
             Self::Acquire(acquire) if acquire.priority > 0 => LEVEL_PRIORITY,
             Self::Acquire(acquire) if acquire.supersede.is_some() || acquire.resume => LEVEL_POLICY,
             Self::Acquire(acquire) if acquire.min_hold_ms > 0 => LEVEL_MIN_HOLD,
             Self::Drain { .. } | Self::Undrain { .. } => LEVEL_POLICY,
             Self::Progress { .. } => LEVEL_PROGRESS,
+            Self::Upgrade(_) | Self::HandOn { .. } => LEVEL_HAND_ON,
+            Self::Resize { .. } => LEVEL_SHARES,
             _ => 1,
         }
     }
@@ -222,7 +258,9 @@ impl Command<'_> {
     /// disk.
     pub fn grows(&self) -> bool {
         match self {
-            Self::GrantLease(_) | Self::Acquire(_) | Self::Update { .. } => true,
+            Self::GrantLease(_) | Self::Acquire(_) | Self::Upgrade(_) | Self::Update { .. } => true,
+            // A semaphore whose size is set exists also while nobody uses it.
+            Self::Resize { slots, .. } => slots.is_some(),
             // The member directory: a member whose disk is full must be replaceable.
             Self::Put(put) => !put.key.starts_with(OWN_KEYS),
             Self::Renew(_)
@@ -242,7 +280,8 @@ impl Command<'_> {
             // At most 1,000 prefixes can be closed, and a full disk may be the reason for the maintenance.
             | Self::Drain { .. }
             | Self::Undrain { .. }
-            | Self::Progress { .. } => false,
+            | Self::Progress { .. }
+            | Self::HandOn { .. } => false,
         }
     }
 }
@@ -318,6 +357,29 @@ pub struct Acquire<'a> {
     pub purpose: Purpose,
     /// Whether the lease's other work continues while it waits, so that this wait cannot be part of a deadlock.
     pub independent: bool,
+}
+
+/// A shared hold to be turned into an exclusive one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Upgrade<'a> {
+    /// The lease that holds the lock.
+    pub lease: LeaseRef,
+    /// The lock.
+    pub lock: &'a str,
+    /// How long to wait until there is no other holder.
+    pub wait: AskWait,
+    /// Whether this only repeats a request that was queued before: it is answered `Ended` if the lease neither waits
+    /// for the upgrade nor holds the lock exclusively any more.
+    pub resume: bool,
+    /// Whether the lease's other work continues while it waits.
+    pub independent: bool,
+}
+
+impl Acquire<'_> {
+    /// Whether it takes more than one slot of some semaphore.
+    fn takes_several(&self) -> bool {
+        self.locks.as_slice().iter().any(|ask| ask.mode.grants() != 1)
+    }
 }
 
 /// One acquire request to take back, identified by its answer.
@@ -517,12 +579,25 @@ mod tests {
             (Command::Drain { prefix: "db/", by: "ops", reason }, false),
             (Command::Undrain { prefix: "db/", by: "ops" }, false),
             (Command::Progress { hold, number: 1 }, false),
+            (
+                Command::Upgrade(Upgrade {
+                    lease,
+                    lock: "deploy",
+                    wait: AskWait::No,
+                    resume: false,
+                    independent: false,
+                }),
+                true,
+            ),
+            (Command::HandOn { hold, to: id }, false),
+            (Command::Resize { lock: "pool", slots: Some(3), by: "ops" }, true),
+            (Command::Resize { lock: "pool", slots: None, by: "ops" }, false),
         ];
         for (command, grows) in &all {
             assert_eq!(command.grows(), *grows, "{command:?}");
         }
         let mut kinds: Vec<_> = all.iter().map(|(it, _)| core::mem::discriminant(it)).collect();
         kinds.dedup();
-        assert_eq!(kinds.len(), 20, "every command is here, next to others of its kind");
+        assert_eq!(kinds.len(), 23, "every command is here, next to others of its kind");
     }
 }

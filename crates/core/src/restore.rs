@@ -6,7 +6,8 @@ use tenure_types::{Epoch, Limit, Term};
 use crate::machine::Machine;
 use crate::state::due::{CLOCK_MAX, DueKind, DueSet};
 use crate::state::history::History;
-use crate::state::record::{GrantPhase, GrantState};
+use crate::state::list::LinkedList;
+use crate::state::record::{GrantPhase, GrantState, Lock};
 use crate::state::slab::{Slab, SlabIndex};
 
 /// How long the clients of the old incarnation are known to have stopped, as stated by the operator.
@@ -92,6 +93,13 @@ impl Machine {
             let key = self.keys.remove(slot);
             self.keys_by_name.remove(&key.name);
         }
+        // A size is a setting of an operator, like a drained prefix.
+        let sized: Vec<Lock> = self
+            .locks
+            .iter()
+            .filter(|(_, lock)| lock.sized)
+            .map(|(_, lock)| lock.clone())
+            .collect();
         self.leases = Slab::default();
         self.locks = Slab::default();
         self.grants = Slab::default();
@@ -103,8 +111,14 @@ impl Machine {
         self.due = DueSet::default();
         self.groups.clear();
         self.ranks.clear();
+        for lock in sized {
+            let (grants, queue) = (LinkedList::default(), LinkedList::default());
+            let slot = self.locks.insert(Lock { grants, queue, ..lock });
+            self.names.insert(&self.locks, slot);
+        }
         self.drop_unused_owners();
+        let locks: u64 = self.locks.iter().map(|(_, lock)| lock.weight()).sum();
         let keys: u64 = self.keys.iter().map(|(_, key)| key.weight()).sum();
-        self.state_bytes = keys + self.access.bytes + self.drains.weight();
+        self.state_bytes = locks + keys + self.access.bytes + self.drains.weight();
     }
 }

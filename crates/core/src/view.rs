@@ -16,6 +16,8 @@ pub struct LockView {
     pub lock: Name,
     /// How many slots it has; `None` for a plain lock.
     pub slots: Option<u32>,
+    /// Whether an operator set that number, so that the numbers in requests do not count.
+    pub sized: bool,
     /// The revision since which it exists.
     pub created: Revision,
     /// The revision at which its holders or metadata last changed.

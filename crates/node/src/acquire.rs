@@ -330,8 +330,8 @@ fn concerns(notice: Notice, queued: &Queued) -> Option<(Revision, Result<Answer,
             let acquired = Acquired { lease: queued.lease, place, grants };
             Some((revision, Ok(Answer::Acquired(acquired))))
         }
-        Notice::WaitEnded { place, revision, by, .. } if place == queued.place => {
-            let refusal = by.map_or(Refusal::WaitTimeout, Refusal::Superseded);
+        Notice::WaitEnded { place, revision, refusal, .. } if place == queued.place => {
+            let refusal = refusal.map_or(Refusal::WaitTimeout, |refusal| *refusal);
             Some((revision, Err(refusal)))
         }
         Notice::LeaseEnded { lease, revision, .. } if lease == queued.lease.handle => {

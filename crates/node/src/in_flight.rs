@@ -294,6 +294,8 @@ fn is_harmless_twice(command: &Command<'_>) -> bool {
         | Command::Release(_)
         | Command::Leave { .. }
         | Command::Downgrade(_)
+        | Command::Upgrade(_)
+        | Command::HandOn { .. }
         | Command::Update { .. }
         | Command::Force { .. }
         | Command::Stopped { .. }
@@ -305,7 +307,8 @@ fn is_harmless_twice(command: &Command<'_>) -> bool {
         | Command::Abandon(_)
         | Command::SetAccess(_)
         | Command::Drain { .. }
-        | Command::Undrain { .. } => false,
+        | Command::Undrain { .. }
+        | Command::Resize { .. } => false,
     }
 }
 

@@ -8,7 +8,7 @@ use tenure_core::event::{Cause, Event};
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Hold, LeaseRef};
 use tenure_core::{Filter, Machine};
-use tenure_types::{PlaceNumber, Revision, SupersededBy, Token};
+use tenure_types::{Limit, Mode, PlaceNumber, Refusal, Revision, SupersededBy, Token};
 
 use crate::io::Outcomes;
 
@@ -38,8 +38,8 @@ pub(crate) fn missed(machine: &Machine, outcomes: &Outcomes) -> Vec<Notice> {
                         missed.push(Notice::Granted { lease: handle, place, revision, grants });
                     }
                     Answer::Ended => {
-                        let by = superseded_by(machine, place, outcome_revision);
-                        missed.push(Notice::WaitEnded { lease: handle, place, revision, by });
+                        let refusal = wait_ended(machine, place, outcome_revision).map(Box::new);
+                        missed.push(Notice::WaitEnded { lease: handle, place, revision, refusal });
                     }
                     _ => {}
                 }
@@ -76,19 +76,26 @@ fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Ve
     }
 }
 
-/// The request that has replaced a waiting one of its group, as far as the history tells.
-fn superseded_by(
-    machine: &Machine,
-    place: PlaceNumber,
-    since: Revision,
-) -> Option<Box<SupersededBy>> {
+/// Why a place is gone other than by its wait limit, as far as the history tells: a newer request of its group has
+/// replaced it, or its semaphore has too few slots.
+fn wait_ended(machine: &Machine, place: PlaceNumber, since: Revision) -> Option<Refusal> {
     let events = machine.events(since.next(), Filter::All, LOOK_MAX).ok()?;
-    let is_it = |event: &&Event| event.cause == Cause::Superseded && event.place == Some(place);
+    let ends = |cause| matches!(cause, Cause::Superseded | Cause::TooManySlots);
+    let is_it = |event: &&Event| ends(event.cause) && event.place == Some(place);
     let batch = events.batches.iter().find(|batch| batch.events.iter().any(|it| is_it(&it)))?;
     // The newer request joined the queue in the same revision.
-    let newer = batch.events.iter().find(|event| event.cause == Cause::Queued)?;
-    let (client, lease) = (newer.client.clone()?, newer.lease?);
-    Some(Box::new(SupersededBy { client, lease }))
+    if let Some(newer) = batch.events.iter().find(|event| event.cause == Cause::Queued) {
+        let (client, lease) = (newer.client.clone()?, newer.lease?);
+        return Some(Refusal::Superseded(Box::new(SupersededBy { client, lease })));
+    }
+    let too_large = |event: &Event| match event.mode {
+        Some(Mode::Slot { of, take }) if take > of => {
+            let (bound, asked) = (u64::from(of), u64::from(take));
+            Some(Refusal::Limit { limit: Limit::Slots, bound, asked })
+        }
+        _ => None,
+    };
+    batch.events.iter().filter(is_it).find_map(too_large)
 }
 
 /// Why a grant ended, as far as the history tells.
@@ -104,6 +111,7 @@ fn cause_of(machine: &Machine, lock: &str, token: Token, since: Revision) -> Cau
                 | Cause::Forced
                 | Cause::MaxHold
                 | Cause::NoProgress
+                | Cause::HandedOn
         )
     };
     let mut causes = events.filter(|event| event.token == Some(token)).map(|event| event.cause);

@@ -133,7 +133,10 @@ fn reserved(principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
         | Command::SetAccess(_)
         | Command::Drain { .. }
         | Command::Undrain { .. }
-        | Command::Progress { .. } => return None,
+        | Command::Progress { .. }
+        | Command::Upgrade(_)
+        | Command::HandOn { .. }
+        | Command::Resize { .. } => return None,
     };
     (key.starts_with(directory::RESERVED) && principal != MEMBER).then_some(Verb::Keys)
 }

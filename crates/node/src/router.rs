@@ -303,7 +303,7 @@ mod tests {
             lease,
             place: tenure_types::PlaceNumber(1),
             revision: Revision(1),
-            by: None,
+            refusal: None,
         };
         for _ in 0..4 {
             router.notify(lost(), &mut |session, mail| {

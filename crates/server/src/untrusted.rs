@@ -29,7 +29,7 @@ pub fn grpc(bytes: &[u8]) {
     match kind % 16 {
         0 => read(bytes, |it: &v1::SessionRequest| it.requests.iter().for_each(request)),
         1 => read(bytes, |it: &v1::AcquireRequest| {
-            command(decode::acquire(it, "client").map(Command::Acquire));
+            command(decode::ask(it, "client"));
         }),
         2 => read(bytes, |it: &v1::PutRequest| command(decode::put(it).map(Command::Put))),
         3 => read(bytes, |it: &v1::DeleteRequest| command(decode::delete(it))),
@@ -57,7 +57,7 @@ pub fn json(bytes: &[u8]) {
     if let Some(body) = body::<Acquire>(bytes)
         && let Ok(ask) = v1::AcquireRequest::try_from(body)
     {
-        command(decode::acquire(&ask, "client").map(Command::Acquire));
+        command(decode::ask(&ask, "client"));
     }
     if let Some(body) = body::<GrantLease>(bytes)
         && let Ok(new) = v1::NewLease::try_from(body)

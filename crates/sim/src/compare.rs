@@ -170,6 +170,7 @@ fn outcome_invariant(
             "S2"
         }
         (Ok(Answer::Downgraded { .. }), Ok(Answer::Downgraded { .. })) => "S2",
+        (Ok(Answer::HandedOn { .. }), _) | (_, Ok(Answer::HandedOn { .. })) => "S16",
         (Ok(Answer::Queued(left)), Ok(Answer::Queued(right))) if left.place != right.place => "Q3",
         (Ok(Answer::Queued(_)), Ok(Answer::Queued(_))) => "Q1",
         (Ok(Answer::Acquired(_)), Err(Refusal::Held(held))) => match held.holder {
@@ -237,6 +238,9 @@ fn cause_invariant(event: &Event) -> &'static str {
         (Cause::Queued, Subject::Lock(_)) => "Q3",
         (Cause::WaitTimeout | Cause::Left, _) => "Q2",
         (Cause::Superseded, _) => "Q6",
+        (Cause::Upgraded, _) => "Q8",
+        (Cause::HandedOn, _) => "S16",
+        (Cause::TooManySlots, _) => "Q9",
         _ => "model",
     }
 }
@@ -264,6 +268,9 @@ fn lock_invariant(machine: &LockView, model: &LockView) -> &'static str {
         }
         if left.progress != right.progress {
             return "T6";
+        }
+        if left.min_hold_ms != right.min_hold_ms {
+            return "T5";
         }
     }
     if machine.waiting != model.waiting { "Q3" } else { "model" }

@@ -14,7 +14,7 @@ const UNREACHABLE: [(&str, &str); 4] = [
     ("refusal WaitTimeout", "reported by an API to a caller that waits, never by the machine"),
 ];
 
-const ANSWERS: [&str; 23] = [
+const ANSWERS: [&str; 25] = [
     "LeaseGranted",
     "Renewed",
     "Revoked",
@@ -38,6 +38,8 @@ const ANSWERS: [&str; 23] = [
     "Drained",
     "Undrained",
     "Progressed",
+    "HandedOn",
+    "Resized",
 ];
 
 const REFUSALS: [&str; 37] = [
@@ -200,6 +202,8 @@ fn answer_name(answer: &Answer) -> &'static str {
         Answer::Drained => "Drained",
         Answer::Undrained { .. } => "Undrained",
         Answer::Progressed { .. } => "Progressed",
+        Answer::HandedOn { .. } => "HandedOn",
+        Answer::Resized => "Resized",
     }
 }
 

@@ -130,6 +130,8 @@ pub struct LockAsk {
     pub mode: i32,
     #[prost(uint32, tag = "3")]
     pub slots: u32,
+    #[prost(uint32, tag = "4")]
+    pub take: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyValue {
@@ -168,6 +170,8 @@ pub struct Event {
     pub mode: ::core::option::Option<i32>,
     #[prost(uint32, tag = "10")]
     pub slots: u32,
+    #[prost(uint32, tag = "30")]
+    pub take: u32,
     #[prost(uint32, optional, tag = "11")]
     pub slot: ::core::option::Option<u32>,
     #[prost(uint64, tag = "12")]
@@ -195,6 +199,8 @@ pub struct LockView {
     pub lock: ::prost::alloc::string::String,
     #[prost(uint32, optional, tag = "2")]
     pub slots: ::core::option::Option<u32>,
+    #[prost(bool, tag = "30")]
+    pub sized: bool,
     #[prost(int64, tag = "3")]
     pub created: i64,
     #[prost(int64, tag = "4")]
@@ -266,6 +272,8 @@ pub struct WaiterView {
     pub mode: i32,
     #[prost(uint32, tag = "5")]
     pub slots: u32,
+    #[prost(uint32, tag = "30")]
+    pub take: u32,
     #[prost(int64, tag = "6")]
     pub created: i64,
     #[prost(uint64, tag = "7")]
@@ -372,6 +380,10 @@ pub enum Cause {
     Undrained = 24,
     Superseded = 25,
     NoProgress = 26,
+    Upgraded = 27,
+    HandedOn = 28,
+    Resized = 29,
+    TooManySlots = 30,
 }
 impl Cause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -407,6 +419,10 @@ impl Cause {
             Self::Undrained => "CAUSE_UNDRAINED",
             Self::Superseded => "CAUSE_SUPERSEDED",
             Self::NoProgress => "CAUSE_NO_PROGRESS",
+            Self::Upgraded => "CAUSE_UPGRADED",
+            Self::HandedOn => "CAUSE_HANDED_ON",
+            Self::Resized => "CAUSE_RESIZED",
+            Self::TooManySlots => "CAUSE_TOO_MANY_SLOTS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -439,6 +455,10 @@ impl Cause {
             "CAUSE_UNDRAINED" => Some(Self::Undrained),
             "CAUSE_SUPERSEDED" => Some(Self::Superseded),
             "CAUSE_NO_PROGRESS" => Some(Self::NoProgress),
+            "CAUSE_UPGRADED" => Some(Self::Upgraded),
+            "CAUSE_HANDED_ON" => Some(Self::HandedOn),
+            "CAUSE_RESIZED" => Some(Self::Resized),
+            "CAUSE_TOO_MANY_SLOTS" => Some(Self::TooManySlots),
             _ => None,
         }
     }
@@ -3358,6 +3378,8 @@ pub struct AcquireRequest {
     pub mode: i32,
     #[prost(uint32, tag = "6")]
     pub slots: u32,
+    #[prost(uint32, tag = "30")]
+    pub take: u32,
     #[prost(uint64, optional, tag = "7")]
     pub wait_ms: ::core::option::Option<u64>,
     #[prost(bytes = "bytes", tag = "8")]
@@ -3384,6 +3406,8 @@ pub struct AcquireRequest {
     pub priority: u32,
     #[prost(uint64, tag = "20")]
     pub progress_within_ms: u64,
+    #[prost(bool, tag = "21")]
+    pub upgrade: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AcquireResponse {
@@ -3503,6 +3527,28 @@ pub struct ProgressResponse {
     pub left_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HandOnRequest {
+    #[prost(string, tag = "1")]
+    pub lock: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub lease_slot: u32,
+    #[prost(uint64, tag = "3")]
+    pub lease_generation: u64,
+    #[prost(int64, tag = "4")]
+    pub lease: i64,
+    #[prost(uint64, tag = "5")]
+    pub token: u64,
+    #[prost(int64, tag = "6")]
+    pub to: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HandOnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    #[prost(uint64, tag = "2")]
+    pub token: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ForceRequest {
     #[prost(string, tag = "1")]
     pub lock: ::prost::alloc::string::String,
@@ -3549,6 +3595,20 @@ pub struct UndrainResponse {
     pub header: ::core::option::Option<Header>,
     #[prost(bool, tag = "2")]
     pub existed: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResizeRequest {
+    #[prost(string, tag = "1")]
+    pub lock: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub slots: u32,
+    #[prost(string, tag = "3")]
+    pub by: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResizeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListDrainsRequest {
@@ -4002,6 +4062,27 @@ pub mod lock_admin_service_client {
                 .insert(GrpcMethod::new("tenure.v1.LockAdminService", "Progress"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn hand_on(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HandOnRequest>,
+        ) -> std::result::Result<tonic::Response<super::HandOnResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.LockAdminService/HandOn",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.LockAdminService", "HandOn"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn force(
             &mut self,
             request: impl tonic::IntoRequest<super::ForceRequest>,
@@ -4090,6 +4171,27 @@ pub mod lock_admin_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("tenure.v1.LockAdminService", "ListDrains"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn resize(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ResizeRequest>,
+        ) -> std::result::Result<tonic::Response<super::ResizeResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.LockAdminService/Resize",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.LockAdminService", "Resize"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn stopped(
@@ -4585,7 +4687,7 @@ pub struct Request {
     pub traceparent: ::prost::alloc::string::String,
     #[prost(
         oneof = "request::Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 24, 25, 26, 27, 30"
     )]
     pub command: ::core::option::Option<request::Command>,
 }
@@ -4631,6 +4733,10 @@ pub mod request {
         Undrain(super::UndrainRequest),
         #[prost(message, tag = "26")]
         Progress(super::ProgressRequest),
+        #[prost(message, tag = "27")]
+        HandOn(super::HandOnRequest),
+        #[prost(message, tag = "30")]
+        Resize(super::ResizeRequest),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -4700,7 +4806,7 @@ pub struct Answer {
     pub revision: i64,
     #[prost(
         oneof = "answer::Result",
-        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 30"
     )]
     pub result: ::core::option::Option<answer::Result>,
 }
@@ -4752,6 +4858,10 @@ pub mod answer {
         Undrained(super::UndrainResponse),
         #[prost(message, tag = "25")]
         Progressed(super::ProgressResponse),
+        #[prost(message, tag = "26")]
+        HandedOn(super::HandOnResponse),
+        #[prost(message, tag = "30")]
+        Resized(super::ResizeResponse),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -4814,7 +4924,7 @@ pub struct Lost {
     #[prost(string, tag = "8")]
     pub reason: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WaitEnded {
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -4830,6 +4940,8 @@ pub struct WaitEnded {
     pub superseded_by: ::prost::alloc::string::String,
     #[prost(int64, tag = "7")]
     pub superseded_by_lease: i64,
+    #[prost(message, optional, tag = "30")]
+    pub error: ::core::option::Option<Error>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseEnded {

@@ -34,16 +34,24 @@ pub fn mode(mode: Mode) -> (v1::Mode, u32) {
     match mode {
         Mode::Exclusive => (v1::Mode::Exclusive, 0),
         Mode::Shared => (v1::Mode::Shared, 0),
-        Mode::Slot { of } => (v1::Mode::Slot, of),
+        Mode::Slot { of, .. } => (v1::Mode::Slot, of),
+    }
+}
+
+/// Encodes how many slots are requested: 0 for one.
+pub fn take(mode: Mode) -> u32 {
+    match mode {
+        Mode::Slot { take, .. } if take != 1 => take,
+        _ => 0,
     }
 }
 
 /// Decodes a mode. Slots with a mode other than `MODE_SLOT` are an error, not ignored.
-pub fn mode_from(mode: i32, slots: u32) -> Option<Mode> {
-    match (v1::Mode::try_from(mode).ok()?, slots) {
-        (v1::Mode::Exclusive, 0) => Some(Mode::Exclusive),
-        (v1::Mode::Shared, 0) => Some(Mode::Shared),
-        (v1::Mode::Slot, of @ 1..) => Some(Mode::Slot { of }),
+pub fn mode_from(mode: i32, slots: u32, take: u32) -> Option<Mode> {
+    match (v1::Mode::try_from(mode).ok()?, slots, take) {
+        (v1::Mode::Exclusive, 0, 0) => Some(Mode::Exclusive),
+        (v1::Mode::Shared, 0, 0) => Some(Mode::Shared),
+        (v1::Mode::Slot, of @ 1.., take) => Some(Mode::Slot { of, take: take.max(1) }),
         _ => None,
     }
 }
@@ -129,6 +137,10 @@ pub fn cause_word(cause: v1::Cause) -> &'static str {
         v1::Cause::Undrained => "undrained",
         v1::Cause::Superseded => "superseded",
         v1::Cause::NoProgress => "no_progress",
+        v1::Cause::Upgraded => "upgraded",
+        v1::Cause::HandedOn => "handed_on",
+        v1::Cause::Resized => "resized",
+        v1::Cause::TooManySlots => "too_many_slots",
         v1::Cause::Downgraded => "downgraded",
         v1::Cause::Updated => "updated",
         v1::Cause::Queued => "queued",
@@ -151,13 +163,16 @@ mod tests {
 
     #[test]
     fn modes_go_there_and_back_and_slots_belong_to_one_of_them() {
-        for of in [Mode::Exclusive, Mode::Shared, Mode::Slot { of: 8 }] {
+        let several = Mode::Slot { of: 8, take: 3 };
+        for of in [Mode::Exclusive, Mode::Shared, Mode::slot(8), several] {
             let (word, slots) = mode(of);
-            assert_eq!(mode_from(word.into(), slots), Some(of));
+            assert_eq!(mode_from(word.into(), slots, take(of)), Some(of));
         }
-        assert_eq!(mode_from(v1::Mode::Exclusive.into(), 3), None);
-        assert_eq!(mode_from(v1::Mode::Slot.into(), 0), None);
-        assert_eq!(mode_from(99, 0), None);
+        assert_eq!(mode_from(v1::Mode::Exclusive.into(), 3, 0), None);
+        assert_eq!(mode_from(v1::Mode::Shared.into(), 0, 2), None);
+        assert_eq!(mode_from(v1::Mode::Slot.into(), 0, 0), None);
+        assert_eq!(mode_from(v1::Mode::Slot.into(), 8, 1), Some(Mode::slot(8)));
+        assert_eq!(mode_from(99, 0, 0), None);
     }
 
     #[test]
@@ -171,11 +186,11 @@ mod tests {
 
     #[test]
     fn cause_words_are_the_names_of_the_wire_in_lower_case() {
-        for number in 0..=26 {
+        for number in 0..=30 {
             let cause = v1::Cause::try_from(number).unwrap();
             let name = cause.as_str_name().strip_prefix("CAUSE_").unwrap();
             assert_eq!(cause_word(cause), name.to_lowercase());
         }
-        assert!(v1::Cause::try_from(27).is_err(), "a new cause needs a word above");
+        assert!(v1::Cause::try_from(31).is_err(), "a new cause needs a word above");
     }
 }

@@ -186,8 +186,8 @@ impl StandingAt {
 }
 
 fn is_end(cause: v1::Cause) -> bool {
-    use v1::Cause::{Expired, Forced, MaxHold, NoProgress, Released, Revoked};
-    matches!(cause, Released | Expired | Revoked | Forced | MaxHold | NoProgress)
+    use v1::Cause::{Expired, Forced, HandedOn, MaxHold, NoProgress, Released, Revoked};
+    matches!(cause, Released | Expired | Revoked | Forced | MaxHold | NoProgress | HandedOn)
 }
 
 fn is_over(cause: v1::Cause) -> bool {

@@ -66,6 +66,10 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
         text.push_str(&format!("{label:<8} {words}\n"));
         text.push_str(&progress_line(holder));
     }
+    if lock.sized {
+        let slots = output::count(u64::from(lock.slots.unwrap_or(0)), "slot");
+        text.push_str(&format!("size     {slots}, set by an operator\n"));
+    }
     let queue: Vec<_> = explained.ahead.iter().chain(&explained.own).collect();
     let width = queue.iter().map(|it| output::clean(&it.client).width()).max().unwrap_or(0);
     let own = explained.own.as_ref().map(|own| own.place);
@@ -83,8 +87,14 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
             0 => String::new(),
             priority => format!("   priority {priority}"),
         };
+        let holds = lock.holders.iter().any(|holder| holder.lease == waiter.lease);
+        let upgrade = if holds { "   to hold it alone, shared until then" } else { "" };
+        let take = match waiter.take {
+            0 | 1 => String::new(),
+            take => format!("   for {take} slots"),
+        };
         text.push_str(&format!(
-            "{label:<8} {number}. {client}  {waiting:>5}{priority}{group}{you}\n"
+            "{label:<8} {number}. {client}  {waiting:>5}{take}{priority}{group}{upgrade}{you}\n"
         ));
     }
     text.push_str(&passed_line(explained, &queue));

@@ -303,6 +303,13 @@ fn event_words(event: &v1::Event) -> String {
     }
     if let Some(slot) = event.slot {
         words.push_str(&format!("  slot {slot} of {}", event.slots));
+    } else if event.take > 1 {
+        words.push_str(&format!("  {} of {} slots", event.take, event.slots));
+    } else if event.cause() == v1::Cause::Resized {
+        words.push_str(&match event.slots {
+            0 => "  left to the requests".to_owned(),
+            slots => format!("  {}", output::count(u64::from(slots), "slot")),
+        });
     }
     if !event.client.is_empty() {
         words.push_str(&format!("  {}", output::clean(&event.client)));

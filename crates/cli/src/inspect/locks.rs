@@ -85,7 +85,9 @@ pub(crate) async fn page(
 
 /// How the lock is held, in a few words.
 pub(crate) fn mode_words(lock: &v1::LockView) -> String {
-    let Some(holder) = lock.holders.first() else { return "free".to_owned() };
+    let Some(holder) = lock.holders.first() else {
+        return lock.slots.map_or("free".to_owned(), |slots| format!("slots 0/{slots}"));
+    };
     let held = lock.holders.iter().filter(|it| it.state() == v1::HolderState::Held).count();
     match (holder.state(), lock.slots) {
         (v1::HolderState::Cooling, None) => "revoking".to_owned(),

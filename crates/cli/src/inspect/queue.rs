@@ -74,6 +74,7 @@ fn mode(waiter: &v1::WaiterView) -> String {
         _ if waiter.election => "election".to_owned(),
         v1::Mode::Exclusive => "exclusive".to_owned(),
         v1::Mode::Shared => "shared".to_owned(),
+        v1::Mode::Slot if waiter.take > 1 => format!("slots {} of {}", waiter.take, waiter.slots),
         v1::Mode::Slot => format!("slots {}", waiter.slots),
     }
 }

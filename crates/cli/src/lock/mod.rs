@@ -59,6 +59,16 @@ struct HoldArgs {
     /// Acquire one of N semaphore slots
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
+    /// Acquire so many of the slots, all or none
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "slots",
+        default_value = "1",
+        hide_default_value = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    take: u32,
     /// Hold it under this lease, and return once it is held; its first digits will do
     #[arg(long, value_name = "LEASE", conflicts_with = "ttl")]
     lease: Option<String>,
@@ -87,6 +97,9 @@ struct HoldArgs {
     /// Promise progress: report a larger number within this time, each time, or lose the lock
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     progress_within: Duration,
+    /// Turn the shared hold that the lease has into an exclusive one, once there is no other holder
+    #[arg(long, requires = "lease", conflicts_with_all = ["shared", "slots"])]
+    upgrade: bool,
     /// Hold it in the foreground also where stdout is a pipe, whose reader must not wait for its end
     #[arg(long, conflicts_with = "lease")]
     hold: bool,
@@ -226,7 +239,7 @@ impl HoldArgs {
             ask = ask.shared();
         }
         if let Some(slots) = self.slots {
-            ask = ask.slots(slots);
+            ask = ask.slots(slots).take(self.take);
         }
         if let Some(max) = self.max_hold {
             ask = ask.max_hold(max);
@@ -289,6 +302,8 @@ async fn hold(
 fn acquired(cluster: &ConnectedCluster, guard: &Guard, waited: Duration) {
     let Some(lock) = guard.locks().next() else { return };
     let token = lock.token.to_string();
+    let tokens: Vec<String> = guard.locks().map(|it| it.token.to_string()).collect();
+    let slots: Vec<u32> = guard.locks().filter_map(|it| it.slot).collect();
     match cluster.output {
         OutputFormat::Json => {
             let mut said = json!({
@@ -299,13 +314,16 @@ fn acquired(cluster: &ConnectedCluster, guard: &Guard, waited: Duration) {
             if let Some(slot) = lock.slot {
                 said["slot"] = json!(slot);
             }
+            if slots.len() > 1 {
+                (said["tokens"], said["slots"]) = (json!(tokens), json!(slots));
+            }
             output::object(&said);
         }
         OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
-            output::out(&format!("{token}\n"));
+            output::out(&format!("{}\n", tokens.join("\n")));
             if output::watched() {
-                let slot = lock.slot.map_or(String::new(), |slot| format!(", slot {slot}"));
+                let (slot, token) = (output::slots(&slots), tokens.join(", "));
                 let text = format!("tenure: lock `{}` acquired, token {token}{slot}", lock.name);
                 output::tell(&format!("{text}; held until Ctrl-C, in a script use --lease\n"));
             }

@@ -35,15 +35,17 @@ pub(super) async fn acquire(
     let lease = lease::find(cluster, lease).await?;
     let mode = match (how.shared, how.slots) {
         (true, _) => tenure_types::Mode::Shared,
-        (_, Some(of)) => tenure_types::Mode::Slot { of },
+        (_, Some(of)) => tenure_types::Mode::Slot { of, take: how.take },
         _ => tenure_types::Mode::Exclusive,
     };
+    let take = convert::take(mode);
     let (mode, slots) = convert::mode(mode);
     let ask = v1::AcquireRequest {
         lock: lock.to_owned(),
         lease,
         mode: mode.into(),
         slots,
+        take,
         wait_ms: wait.map(millis),
         metadata: how.metadata.clone().into(),
         lock_delay_ms: millis(how.lock_delay),
@@ -52,6 +54,7 @@ pub(super) async fn acquire(
         priority: how.priority.into(),
         progress_within_ms: millis(how.progress_within),
         max_hold_ms: how.max_hold.map(millis),
+        upgrade: how.upgrade,
         ..Default::default()
     };
     let id = request_id(how.request_id.as_ref());
@@ -69,7 +72,8 @@ pub(super) async fn acquire(
         never = lease::keep(cluster, lease, SILENT) => match never {},
         signal = ended.signal() => {
             waiting.clear();
-            leave(cluster, lock, lease).await?;
+            let keep = if how.upgrade { OldHold::Kept } else { OldHold::None };
+            leave(cluster, lock, lease, keep).await?;
             super::left(cluster, lock, waiting.ahead());
             return Ok(Exit::Signal(signal));
         }
@@ -79,22 +83,29 @@ pub(super) async fn acquire(
         Ok(grant) => grant,
         Err(error) => return Err(wait::explained(cluster, lock, wait, error.into()).await),
     };
+    let grants = match &grant.locks[..] {
+        [] => vec![(grant.token, grant.slot)],
+        several => several.iter().map(|it| (it.token, it.slot)).collect(),
+    };
     match cluster.output {
         OutputFormat::Json => {
-            let mut said = json!({
-                "event": "acquired", "lock": lock, "token": grant.token.to_string(),
-                "lease": lease.to_string(),
-            });
-            if let Some(slot) = grant.slot {
-                said["slot"] = json!(slot);
+            for (token, slot) in grants {
+                let mut said = json!({
+                    "event": "acquired", "lock": lock, "token": token.to_string(),
+                    "lease": lease.to_string(),
+                });
+                if let Some(slot) = slot {
+                    said["slot"] = json!(slot);
+                }
+                output::object(&said);
             }
-            output::object(&said);
         }
         OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
-            output::out(&format!("{}\n", grant.token));
+            let tokens: Vec<String> = grants.iter().map(|(token, _)| token.to_string()).collect();
+            output::out(&format!("{}\n", tokens.join("\n")));
             if output::watched() {
-                let (token, lease) = (grant.token, lease::short(lease));
+                let (token, lease) = (tokens.join(", "), lease::short(lease));
                 output::tell(&format!(
                     "tenure: lock `{lock}` acquired under lease {lease}, token {token}; keep it: \
                      tenure lease renew {lease}\n"
@@ -105,8 +116,21 @@ pub(super) async fn acquire(
     Ok(Exit::Done)
 }
 
+/// Whether the lease held the lock before it asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OldHold {
+    None,
+    /// An upgrade that is given up costs nothing that was held before.
+    Kept,
+}
+
 /// Gives up the place in the queue and a grant that arrived meanwhile. A place that is already gone is fine.
-async fn leave(cluster: &ConnectedCluster, lock: &str, lease: i64) -> Result<(), CliError> {
+async fn leave(
+    cluster: &ConnectedCluster,
+    lock: &str,
+    lease: i64,
+    hold: OldHold,
+) -> Result<(), CliError> {
     let command =
         Command::Leave(v1::LeaveRequest { lock: lock.to_owned(), lease, ..Default::default() });
     let left = match cluster.client.ask(command, Some(&request_id(None))).await {
@@ -115,6 +139,9 @@ async fn leave(cluster: &ConnectedCluster, lock: &str, lease: i64) -> Result<(),
         Err(tenure::Error::Refused(tenure::Refusal::NotWaiting { .. })) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
+    if hold == OldHold::Kept {
+        return Ok(());
+    }
     for v1::LockGrant { lock, token, .. } in left.held {
         let command =
             Command::Release(v1::ReleaseRequest { lock, lease, token, ..Default::default() });

@@ -1,5 +1,6 @@
 //! Builds the variables that the command finds in its environment.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use serde_json::{Map, Value};
@@ -19,13 +20,20 @@ pub(super) fn variables(
     place: &ConnectionTarget,
 ) -> Vec<(&'static str, OsString)> {
     let mut locks = held_around();
-    let mut token = guard.token().to_string();
+    let mut token = None;
+    let mut slots = Vec::new();
+    let mut seen = BTreeSet::new();
     for lock in guard.locks() {
-        locks.insert(lock.name.clone(), lock.token.to_string().into());
+        // Of several slots of a semaphore, the first counts. What is held around this guard has other names.
+        if seen.insert(&lock.name) {
+            locks.insert(lock.name.clone(), lock.token.to_string().into());
+        }
         if lock.name == first {
-            token = lock.token.to_string();
+            token.get_or_insert(lock.token);
+            slots.extend(lock.slot.map(|slot| slot.to_string()));
         }
     }
+    let token = token.unwrap_or(guard.token()).to_string();
     let mut variables = vec![
         ("TENURE_LOCK", first.into()),
         ("TENURE_TOKEN", token.into()),
@@ -33,6 +41,9 @@ pub(super) fn variables(
         (LEASE, guard.lease().to_string().into()),
         ("TENURE_ADDR", place.addresses.join(",").into()),
     ];
+    if !slots.is_empty() {
+        variables.push(("TENURE_SLOTS", slots.join(",").into()));
+    }
     // Pass the flags on as variables, so that the command can use the cluster itself.
     if let Some(tls) = &place.tls {
         variables.push(("TENURE_CA", tls.ca.clone().into_os_string()));

@@ -150,7 +150,8 @@ impl<'a> LockedCommand<'a> {
         let (name, locks, waited) = (self.first(), named(self.job.names), self.job.waited);
         let guard = self.hold.guard();
         let token = guard.token();
-        let slot = guard.slot().map_or(String::new(), |slot| format!(", slot {slot}"));
+        let slots: Vec<u32> = guard.locks().filter_map(|it| it.slot).collect();
+        let slot = output::slots(&slots);
         let (text, event) = match &self.hold {
             RunLock::Lock(_) | RunLock::Nested(..) => {
                 let tokens: Vec<String> = guard.locks().map(|it| it.token.to_string()).collect();
@@ -167,6 +168,7 @@ impl<'a> LockedCommand<'a> {
                 "token": token.to_string(),
                 "lease": guard.lease().to_string(),
                 "slot": guard.slot(),
+                "slots": (slots.len() > 1).then_some(slots),
                 "waited_ms": waited_ms,
             }),
         );

@@ -74,6 +74,16 @@ pub(crate) struct RunArgs {
     /// Acquire one of N semaphore slots
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
+    /// Acquire so many of the slots, all or none
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "slots",
+        default_value = "1",
+        hide_default_value = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    take: u32,
     /// Stop the command one ttl before this time, so that others can have the lock by then
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,

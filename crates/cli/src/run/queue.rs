@@ -117,7 +117,7 @@ fn configured(ask: LockAsk, flags: &RunArgs, times: &RunTimes, wait: Option<Dura
     };
     let ask = match (flags.shared, flags.slots) {
         (true, _) => ask.shared(),
-        (false, Some(slots)) => ask.slots(slots),
+        (false, Some(slots)) => ask.slots(slots).take(flags.take),
         (false, None) => ask,
     };
     match wait {

@@ -6,6 +6,7 @@ mod draining;
 mod errors;
 mod figures;
 mod first_seconds;
+mod hand_on;
 mod help;
 mod keys;
 mod leases;
@@ -23,6 +24,7 @@ mod screens;
 #[path = "../../../fence/tests/fences/server.rs"]
 #[allow(dead_code, reason = "only one of the servers is needed here")]
 mod server;
+mod shares;
 mod stage;
 mod steps;
 #[path = "../common/waiting.rs"]

@@ -1,9 +1,9 @@
 //! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, that a more urgent
-//! request passes others, and that a holder keeps a lock as long as it progresses.
+//! request passes others, that a holder keeps a lock as long as it progresses, and that several slots are granted together.
 
 use std::time::Duration;
 
-use tenure::{Cause, Refusal};
+use tenure::{Cause, Error, Refusal};
 
 use super::{Alone, refusal, until};
 
@@ -110,4 +110,88 @@ async fn a_holder_that_promised_progress_loses_the_lock_when_it_is_stuck() {
     assert!(next.token() > old);
     assert_eq!(next.progress(1).await.unwrap(), None);
     next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shared_hold_becomes_exclusive_when_the_other_reader_has_gone() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let (first, second) =
+        (a.lock("data").shared().await.unwrap(), b.lock("data").shared().await.unwrap());
+    let old = first.token();
+    let still = first.upgrade(Duration::from_millis(50)).await.unwrap_err();
+    assert!(matches!(still.error, Error::Refused(Refusal::WaitTimeout)), "{still:?}");
+    let first = still.guard.expect("it is held as before");
+    first.check().unwrap();
+    assert_eq!(first.token(), old);
+    let waiting =
+        tokio::spawn(async move { first.upgrade(Duration::from_secs(30)).await.unwrap() });
+    until("a waits", async || b.show("data").await.unwrap().unwrap().waiting == 1).await;
+    let still = second.upgrade(Duration::from_secs(30)).await.unwrap_err();
+    assert!(matches!(still.error, Error::Refused(Refusal::Deadlock { .. })), "{still:?}");
+    still.guard.expect("it is held as before").release().await.unwrap();
+    let first = waiting.await.unwrap();
+    assert!(first.token() > old);
+    assert!(b.lock("data").shared().try_acquire().await.unwrap().is_none());
+    let again = first.upgrade(Duration::ZERO).await.unwrap();
+    again.release().await.unwrap();
+    b.lock("data").no_wait().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_is_given_to_the_lease_that_waits_and_to_no_other() {
+    let member = Alone::start();
+    let (a, b, c) = (member.client("a").await, member.client("b").await, member.client("c").await);
+    let old = a.lock("web").await.unwrap();
+    let token = old.token();
+    let asking = b.lock("web");
+    let first = tokio::spawn(async move { asking.await });
+    until("b waits", async || a.show("web").await.unwrap().unwrap().waiting == 1).await;
+    let lease = c.lease(Duration::from_secs(30)).await.unwrap();
+    let to = lease.id();
+    let still = old.hand_on(to).await.unwrap_err();
+    assert!(matches!(still.error, Error::Refused(Refusal::NotWaiting { .. })), "{still:?}");
+    let old = still.guard.expect("it is held as before");
+    let asking = lease.lock("web");
+    let next = tokio::spawn(async move { asking.await });
+    until("c waits", async || a.show("web").await.unwrap().unwrap().waiting == 2).await;
+    let given = old.hand_on(to).await.unwrap();
+    let next = next.await.unwrap().unwrap();
+    assert_eq!(next.token(), given);
+    assert!(given > token);
+    next.release().await.unwrap();
+    first.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn several_slots_are_one_guard_and_a_smaller_semaphore_refuses_who_wants_more() {
+    let member = Alone::start();
+    let (a, b, ops) =
+        (member.client("a").await, member.client("b").await, member.client("ops").await);
+    let three = a.lock("pool").slots(4).take(3).await.unwrap();
+    let slots: Vec<Option<u32>> = three.locks().map(|lock| lock.slot).collect();
+    assert_eq!(slots, [Some(0), Some(1), Some(2)]);
+    // One is free, and nobody passes who waits for two.
+    let asking = b.lock("pool").slots(4).take(2);
+    let waiting = tokio::spawn(async move { asking.await });
+    until("b waits", async || a.show("pool").await.unwrap().unwrap().waiting == 1).await;
+    assert!(matches!(refusal(ops.lock("pool").slots(4).no_wait().await), Refusal::Held(_)));
+    let explained = a.explain("pool").await.unwrap();
+    assert_eq!(explained.ahead[0].take, 2);
+    three.release().await.unwrap();
+    let two = waiting.await.unwrap().unwrap();
+    assert_eq!(two.locks().count(), 2);
+    assert_eq!(a.show("pool").await.unwrap().unwrap().holders.len(), 2, "all three are given back");
+
+    let asking = a.lock("pool").slots(4).take(3).wait(Duration::from_secs(60));
+    let waiting = tokio::spawn(async move { asking.await });
+    until("a waits", async || ops.show("pool").await.unwrap().unwrap().waiting == 1).await;
+    ops.resize("pool", Some(2)).await.unwrap();
+    let told = refusal(waiting.await.unwrap());
+    assert!(matches!(told, Refusal::Limit { bound: 2, asked: 3, .. }), "{told:?}");
+    let pool = ops.show("pool").await.unwrap().unwrap();
+    assert_eq!((pool.slots, pool.sized, pool.holders.len()), (Some(2), true, 2));
+    two.release().await.unwrap();
+    ops.resize("pool", None).await.unwrap();
+    assert!(ops.show("pool").await.unwrap().is_none());
 }

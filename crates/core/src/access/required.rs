@@ -54,7 +54,9 @@ pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
         | Command::Abandon(_) => Requirement::Known,
         Command::Downgrade(hold)
         | Command::Update { hold, .. }
-        | Command::Progress { hold, .. } => Requirement::Name(HELD, hold.lock),
+        | Command::Progress { hold, .. }
+        | Command::HandOn { hold, .. } => Requirement::Name(HELD, hold.lock),
+        Command::Upgrade(upgrade) => Requirement::Name(HELD, upgrade.lock),
         Command::Force { lock, .. } => Requirement::Name(one(Verb::Force), lock),
         Command::Put(put) => Requirement::Name(one(Verb::Keys), put.key),
         Command::Delete { key, .. } => Requirement::Name(one(Verb::Keys), key),
@@ -66,6 +68,7 @@ pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
         Command::Drain { prefix, .. } | Command::Undrain { prefix, .. } => {
             Requirement::Name(one(Verb::Operate), prefix)
         }
+        Command::Resize { lock, .. } => Requirement::Name(one(Verb::Operate), lock),
     }
 }
 

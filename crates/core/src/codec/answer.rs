@@ -133,6 +133,11 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             out.put_u8(23);
             out.put_optional(*left_ms);
         }
+        Answer::HandedOn { token } => {
+            out.put_u8(24);
+            out.put(token.get());
+        }
+        Answer::Resized => out.put_u8(25),
     }
 }
 
@@ -178,6 +183,8 @@ fn get_answer(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
         21 => Answer::Drained,
         22 => Answer::Undrained { existed: reader.flag()? },
         23 => Answer::Progressed { left_ms: reader.optional()? },
+        24 => Answer::HandedOn { token: reader.token()? },
+        25 => Answer::Resized,
         _ => return Err(Malformed),
     })
 }

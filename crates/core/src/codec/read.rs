@@ -131,7 +131,12 @@ impl<'a> Reader<'a> {
         match self.u8()? {
             0 => Ok(Mode::Exclusive),
             1 => Ok(Mode::Shared),
-            2 => Ok(Mode::Slot { of: self.u32()? }),
+            2 => Ok(Mode::slot(self.u32()?)),
+            // From the level on at which a request may take several slots. One slot has one form only.
+            3 => match (self.u32()?, self.u32()?) {
+                (_, 0 | 1) => Err(Malformed),
+                (of, take) => Ok(Mode::Slot { of, take }),
+            },
             _ => Err(Malformed),
         }
     }

@@ -10,7 +10,8 @@ use super::access::{get_change, put_change};
 use super::{Malformed, Reader, Writer};
 use crate::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
-    NewLease, PRIORITY_MAX, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
+    NewLease, PRIORITY_MAX, Purpose, Put, Request, RequestId, Revoker, Upgrade, Urgency,
+    WriteGuard,
 };
 
 /// The number of the command that raises the level.
@@ -194,6 +195,21 @@ fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
             put_hold(out, hold);
             out.put(*number);
         }
+        Command::Upgrade(upgrade) => {
+            out.put_u8(21);
+            put_upgrade(out, upgrade);
+        }
+        Command::HandOn { hold, to } => {
+            out.put_u8(22);
+            put_hold(out, hold);
+            out.put(to.get());
+        }
+        Command::Resize { lock, slots, by } => {
+            out.put_u8(23);
+            out.put_bytes(lock.as_bytes());
+            out.put_optional(slots.map(u64::from));
+            put_who(out, by);
+        }
     }
 }
 
@@ -262,6 +278,13 @@ fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
         }
         19 => Command::Undrain { prefix: reader.text()?, by: get_who(reader)? },
         20 => Command::Progress { hold: get_hold(reader)?, number: reader.number()? },
+        21 => Command::Upgrade(get_upgrade(reader)?),
+        22 => Command::HandOn { hold: get_hold(reader)?, to: get_lease_id(reader)? },
+        23 => {
+            let lock = reader.text()?;
+            let slots = if reader.flag()? { Some(reader.u32()?) } else { None };
+            Command::Resize { lock, slots, by: get_who(reader)? }
+        }
         _ => return Err(Malformed),
     })
 }
@@ -310,14 +333,7 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
         out.put_bytes(ask.lock.as_bytes());
         out.put_mode(ask.mode);
     }
-    match acquire.wait {
-        AskWait::No => out.put_u8(0),
-        AskWait::Unlimited => out.put_u8(1),
-        AskWait::Limit { ms } => {
-            out.put_u8(2);
-            out.put(ms);
-        }
-    }
+    put_wait(out, acquire.wait);
     out.put_bytes(acquire.metadata);
     out.put(acquire.lock_delay_ms);
     out.put_optional(acquire.max_hold_ms);
@@ -358,12 +374,7 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
         1 => Asks::One(ask(reader)?),
         len => Asks::Many((0..len).map(|_| ask(reader)).collect::<Result<_, _>>()?),
     };
-    let wait = match reader.u8()? {
-        0 => AskWait::No,
-        1 => AskWait::Unlimited,
-        2 => AskWait::Limit { ms: reader.number()? },
-        _ => return Err(Malformed),
-    };
+    let wait = get_wait(reader)?;
     let metadata = reader.bytes()?;
     let lock_delay_ms = reader.number()?;
     let max_hold_ms = reader.optional()?;
@@ -392,6 +403,42 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
         purpose,
         independent,
     })
+}
+
+fn put_wait(out: &mut Vec<u8>, wait: AskWait) {
+    match wait {
+        AskWait::No => out.put_u8(0),
+        AskWait::Unlimited => out.put_u8(1),
+        AskWait::Limit { ms } => {
+            out.put_u8(2);
+            out.put(ms);
+        }
+    }
+}
+
+fn get_wait(reader: &mut Reader<'_>) -> Result<AskWait, Malformed> {
+    match reader.u8()? {
+        0 => Ok(AskWait::No),
+        1 => Ok(AskWait::Unlimited),
+        2 => Ok(AskWait::Limit { ms: reader.number()? }),
+        _ => Err(Malformed),
+    }
+}
+
+fn put_upgrade(out: &mut Vec<u8>, upgrade: &Upgrade<'_>) {
+    put_lease_ref(out, upgrade.lease);
+    out.put_bytes(upgrade.lock.as_bytes());
+    put_wait(out, upgrade.wait);
+    out.put_u8(u8::from(upgrade.resume) | u8::from(upgrade.independent) << 1);
+}
+
+fn get_upgrade<'a>(reader: &mut Reader<'a>) -> Result<Upgrade<'a>, Malformed> {
+    let (lease, lock) = (get_lease_ref(reader)?, reader.text()?);
+    let (wait, flags) = (get_wait(reader)?, reader.u8()?);
+    if flags > 3 {
+        return Err(Malformed);
+    }
+    Ok(Upgrade { lease, lock, wait, resume: flags & 1 == 1, independent: flags & 2 == 2 })
 }
 
 /// Reads a priority, which is left out if it is 0.

@@ -36,9 +36,14 @@ pub(crate) trait Writer {
         match mode {
             Mode::Exclusive => self.put_u8(0),
             Mode::Shared => self.put_u8(1),
-            Mode::Slot { of } => {
+            Mode::Slot { of, take: 1 } => {
                 self.put_u8(2);
                 self.put(u64::from(of));
+            }
+            Mode::Slot { of, take } => {
+                self.put_u8(3);
+                self.put(u64::from(of));
+                self.put(u64::from(take));
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tenure_types::{Name, PlaceNumber};
+use tenure_types::{Name, PlaceNumber, Token};
 
 use crate::event::Cause;
 use crate::machine::Machine;
@@ -69,7 +69,7 @@ impl Machine {
         }
         let grants = self.held_of(lease, number);
         let mut released = false;
-        for (_, grant) in grants {
+        for (_, _, grant) in grants {
             match self.grants.at(grant).asks.less() {
                 Some(asks) => self.grants.at_mut(grant).asks = asks,
                 None => {
@@ -94,7 +94,7 @@ impl Machine {
             }
             return;
         }
-        for (_, grant) in self.held_of(lease, number) {
+        for (_, _, grant) in self.held_of(lease, number) {
             let asks = self.grants.at(grant).asks;
             if asks.more() != asks {
                 self.grants.at_mut(grant).asks = asks.more();
@@ -118,13 +118,13 @@ impl Machine {
         (asks != ask.asks).then_some(AskRecord { asks, ..ask })
     }
 
-    /// The grants of a place that are held, in the order of their locks' names.
-    fn held_of(&self, lease: SlabIndex, number: PlaceNumber) -> Vec<(Name, SlabIndex)> {
+    /// The grants of a place that are held, in the order of their locks' names and of tokens.
+    fn held_of(&self, lease: SlabIndex, number: PlaceNumber) -> Vec<(Name, Token, SlabIndex)> {
         let grants = self.leases.at(lease).grants;
-        let mut found: Vec<(Name, SlabIndex)> = grants
+        let mut found: Vec<(Name, Token, SlabIndex)> = grants
             .iter::<IN_LEASE, _>(&self.grants)
             .filter(|(_, grant)| grant.place == number)
-            .map(|(slot, grant)| (self.locks.at(grant.lock).name.clone(), slot))
+            .map(|(slot, grant)| (self.locks.at(grant.lock).name.clone(), grant.token, slot))
             .collect();
         found.sort_unstable();
         found

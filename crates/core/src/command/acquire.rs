@@ -7,14 +7,15 @@ use tenure_types::{Held, Limit, Mode, PlaceNumber, Quota, Refusal};
 
 use super::name;
 use super::owner::Payer;
-use super::queue::Asker;
+use super::queue::{Asker, PlaceOptions};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants, Notice};
-use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease};
+use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease, TAKE_MAX};
 use crate::state::due::DueKind;
 use crate::state::record::{
-    AskCount, GrantOptions, GrantState, GrantTimes, IN_LEASE, IN_LOCK, IN_QUEUE, ProgressState,
+    AskCount, Grant, GrantOptions, GrantState, GrantTimes, IN_LEASE, IN_LOCK, IN_QUEUE,
+    ProgressState,
 };
 use crate::state::slab::SlabIndex;
 
@@ -101,20 +102,17 @@ impl Machine {
             return Err(Refusal::Limit { limit, bound: self.limits.get(limit), asked });
         }
         self.check_limit(limit, asked)?;
-        for ask in asks {
+        let locate = |ask: &Ask<'a>| {
             self.check_name(ask.lock)?;
-            let (limit, bound) = (Limit::Slots, self.limits.get(Limit::Slots));
-            if let Some(of) = ask.mode.slots()
-                && (of == 0 || u64::from(of) > bound)
-            {
-                return Err(Refusal::Limit { limit, bound, asked: u64::from(of) });
-            }
-        }
-        let locate = |ask: &Ask<'a>| Located { ask: *ask, lock: self.lock_slot(ask.lock) };
+            let located = self.locate(*ask);
+            self.check_slots(located.ask.mode)?;
+            Ok(located)
+        };
         let sorted = if let [only] = asks {
-            Sorted::One([locate(only)])
+            Sorted::One([locate(only)?])
         } else {
-            let mut asks: Vec<Located<'a>> = asks.iter().map(locate).collect();
+            let mut asks =
+                asks.iter().map(locate).collect::<Result<Vec<Located<'a>>, Refusal>>()?;
             asks.sort_unstable_by_key(|located| located.ask.lock);
             if let Some(pair) = asks.windows(2).find(|pair| pair[0].ask.lock == pair[1].ask.lock) {
                 return Err(Refusal::Duplicate { lock: name(pair[0].ask.lock) });
@@ -136,6 +134,35 @@ impl Machine {
             self.check_name(group)?;
         }
         Ok(sorted)
+    }
+
+    /// Looks up a requested lock. If an operator set its number of slots, that number replaces the one requested.
+    fn locate<'a>(&self, mut ask: Ask<'a>) -> Located<'a> {
+        let lock = self.lock_slot(ask.lock);
+        if let Some(lock) = lock {
+            let record = self.locks.at(lock);
+            if record.sized
+                && let Some(slots) = record.slots
+            {
+                ask.mode = ask.mode.resized(slots.get());
+            }
+        }
+        Located { ask, lock }
+    }
+
+    /// Refuses a semaphore without slots or with too many, and a request for more slots than it has or than one request
+    /// may take.
+    fn check_slots(&self, mode: Mode) -> Result<(), Refusal> {
+        let Mode::Slot { of, take } = mode else { return Ok(()) };
+        let (limit, bound) = (Limit::Slots, self.limits.get(Limit::Slots));
+        if of == 0 || u64::from(of) > bound {
+            return Err(Refusal::Limit { limit, bound, asked: u64::from(of) });
+        }
+        let bound = of.min(TAKE_MAX);
+        if take > bound {
+            return Err(too_many_slots(bound, take));
+        }
+        Ok(())
     }
 
     /// Checks that the limits and the state have room for the request.
@@ -160,7 +187,7 @@ impl Machine {
             }
             Who::New(_) => 0,
         };
-        let locks = asks.len() as u64;
+        let locks = grants_asked(asks);
         self.check_limit(Limit::LocksPerLease, has + locks)?;
         let lease_bytes = match who {
             Who::Known(_) => 0,
@@ -182,7 +209,7 @@ impl Machine {
     }
 
     fn check_tokens(&self, asks: &[Located<'_>]) -> Result<(), Refusal> {
-        if asks.len() as u64 > self.tokens_left() {
+        if grants_asked(asks) > self.tokens_left() {
             return Err(Refusal::TokensExhausted);
         }
         Ok(())
@@ -234,7 +261,7 @@ impl Machine {
             Who::New(new) => self.add_lease(&new),
         };
         let asker = Asker { lease, options: &options, asks: AskCount::first(self.level) };
-        let place = self.add_place(asker, asks, until_ms, acquire);
+        let place = self.add_place(asker, asks, until_ms, &PlaceOptions::of(acquire));
         if let Err(deadlock) = self.check_deadlock(place) {
             if self.level >= LEVEL_RECORDS {
                 self.emit_deadlock(place);
@@ -262,7 +289,9 @@ impl Machine {
     fn is_blocked(&self, located: &Located<'_>) -> bool {
         let Some(lock) = located.lock else { return false };
         let mode = located.ask.mode;
-        let overtakes = mutant!("writer_overtaken") && mode == Mode::Shared;
+        let overtakes = mutant!("writer_overtaken") && mode == Mode::Shared
+            || mutant!("small_request_passes_a_large_one")
+                && matches!(mode, Mode::Slot { take: 1, .. });
         self.locks.at(lock).queue.len > 0 && !overtakes || !self.admits(lock, mode)
     }
 
@@ -277,13 +306,20 @@ impl Machine {
     fn grant_at_once(&mut self, asker: Asker<'_>, asks: &[Located<'_>]) -> Answer {
         self.newest_place.0 += 1;
         let place = self.newest_place;
-        let grants = asks
-            .iter()
-            .map(|located| {
-                let lock = self.lock_for(located);
-                self.grant_lock(lock, located.ask.mode, asker, place)
-            })
-            .collect();
+        let grants = match asks {
+            [Located { ask: Ask { mode, .. }, .. }] if mode.grants() == 1 => {
+                let lock = self.lock_for(&asks[0]);
+                Grants::One(self.grant_lock(lock, *mode, asker, place))
+            }
+            _ => {
+                let mut grants = Vec::new();
+                for located in asks {
+                    let lock = self.lock_for(located);
+                    self.grant_slots(lock, located.ask.mode, asker, place, &mut grants);
+                }
+                grants.into_iter().collect()
+            }
+        };
         self.acquired_answer(asker.lease, place, grants)
     }
 
@@ -341,20 +377,23 @@ impl Machine {
         asks: &[Located<'_>],
     ) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
-        if found.len() != asks.len() {
+        if found.len() as u64 != grants_asked(asks) {
             return None;
         }
-        found.sort_unstable_by(|a, b| a.0.lock.cmp(&b.0.lock));
-        let same = found.iter().zip(asks).all(|((grant, mode), Located { ask, .. })| {
-            grant.lock.as_bytes() == ask.lock.as_bytes() && *mode == ask.mode
+        found.sort_unstable_by(|a, b| a.0.order().cmp(&b.0.order()));
+        let mut next = found.iter();
+        let same = asks.iter().all(|Located { ask, .. }| {
+            next.by_ref().take(ask.mode.grants() as usize).all(|(grant, mode)| {
+                grant.lock.as_bytes() == ask.lock.as_bytes() && *mode == ask.mode.of_grant()
+            })
         });
         same.then(|| found.into_iter().map(|(grant, _)| grant).collect())
     }
 
-    /// The grants of a place that are in force, in the order of the locks' names; `None` if there are none.
+    /// The grants of a place that are in force, in the order of the locks' names and of tokens; `None` if there are none.
     pub(super) fn grants_of_place(&self, lease: SlabIndex, place: PlaceNumber) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
-        found.sort_unstable_by(|a, b| a.0.lock.cmp(&b.0.lock));
+        found.sort_unstable_by(|a, b| a.0.order().cmp(&b.0.order()));
         (!found.is_empty()).then(|| found.into_iter().map(|(grant, _)| grant).collect())
     }
 
@@ -376,20 +415,30 @@ impl Machine {
             .collect()
     }
 
-    /// The grant by which a lease holds a lock. Searches the shorter of the two lists.
+    /// A grant by which a lease holds a lock. All of them are of one place.
     pub(super) fn grant_of(&self, lease: SlabIndex, lock: SlabIndex) -> Option<SlabIndex> {
+        self.find_grant(lease, lock, |_| true)
+    }
+
+    /// A grant by which a lease holds a lock. Searches the shorter of the two lists.
+    pub(super) fn find_grant(
+        &self,
+        lease: SlabIndex,
+        lock: SlabIndex,
+        is_it: impl Fn(&Grant) -> bool,
+    ) -> Option<SlabIndex> {
         let of_lock = self.locks.at(lock).grants;
         let of_lease = self.leases.at(lease).grants;
         if of_lock.len <= of_lease.len {
             let held = |state: &GrantState| matches!(state, GrantState::Held(by) if *by == lease);
             of_lock
                 .iter::<IN_LOCK, _>(&self.grants)
-                .find(|(_, grant)| held(&grant.state))
+                .find(|(_, grant)| held(&grant.state) && is_it(grant))
                 .map(|(slot, _)| slot)
         } else {
             of_lease
                 .iter::<IN_LEASE, _>(&self.grants)
-                .find(|(_, grant)| grant.lock == lock)
+                .find(|(_, grant)| grant.lock == lock && is_it(grant))
                 .map(|(slot, _)| slot)
         }
     }
@@ -436,7 +485,7 @@ impl Machine {
         }
     }
 
-    fn replace_limit(&mut self, place: SlabIndex, wait: AskWait) {
+    pub(super) fn replace_limit(&mut self, place: SlabIndex, wait: AskWait) {
         let until_ms = match wait {
             AskWait::No | AskWait::Limit { ms: 0 } => return,
             AskWait::Unlimited => None,
@@ -460,4 +509,14 @@ impl Machine {
     ) -> Answer {
         Answer::Acquired(Acquired { lease: self.lease_grant(lease), place, grants })
     }
+}
+
+/// How many grants a request becomes: one for each slot that it takes.
+fn grants_asked(asks: &[Located<'_>]) -> u64 {
+    asks.iter().map(|located| u64::from(located.ask.mode.grants())).sum()
+}
+
+/// The refusal of a request for more slots than its semaphore has, or than one request may take.
+pub(super) fn too_many_slots(bound: u32, take: u32) -> Refusal {
+    Refusal::Limit { limit: Limit::Slots, bound: u64::from(bound), asked: u64::from(take) }
 }

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use tenure_types::{Mode, PlaceNumber, Refusal, RingLink, Token};
 
 use crate::machine::Machine;
-use crate::request::LEVEL_ACCESS;
+use crate::request::{LEVEL_ACCESS, LEVEL_HAND_ON};
 use crate::state::rank::Rank;
-use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK};
+use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, WaitRecord};
 use crate::state::slab::SlabIndex;
 
 /// The most places or holders that one search visits. Beyond it the request may wait: a missed deadlock ends when
@@ -28,6 +28,9 @@ const RING_MAX: usize = 32;
 impl Machine {
     /// Refuses a place, just added, that can never be granted.
     pub(super) fn check_deadlock(&mut self, place: SlabIndex) -> Result<(), Refusal> {
+        if let Some(other) = self.other_upgrade(place) {
+            return Err(Refusal::Deadlock { ring: self.ring_of_upgrades(place, other) });
+        }
         let record = self.places.at(place);
         let (lease, passes) = (record.lease, self.passes(place));
         let passes = passes && !mutant!("passed_waiters_not_searched");
@@ -60,12 +63,19 @@ impl Machine {
     /// Whether another lease waits for a lock that this lease holds, or behind one of its places. Otherwise this lease
     /// cannot close a cycle.
     fn is_awaited(&self, lease: SlabIndex) -> bool {
+        self.is_awaited_beside(lease, None)
+    }
+
+    /// The same, without those that wait behind one of its places.
+    fn is_awaited_beside(&self, lease: SlabIndex, except: Option<SlabIndex>) -> bool {
         let lease = self.leases.at(lease);
         let mut grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
         let mut places = lease.places.iter::<IN_LEASE, _>(&self.places);
         grants.any(|(_, grant)| self.locks.at(grant.lock).queue.len > 0)
-            || places
-                .any(|(slot, _)| self.waits_of(slot).any(|(_, wait)| wait.in_queue.after.is_some()))
+            || places.any(|(slot, _)| {
+                let awaited = |wait: &WaitRecord| wait.in_queue.after.is_some();
+                Some(slot) != except && self.waits_of(slot).any(|(_, wait)| awaited(wait))
+            })
     }
 
     /// How many places and holders the commands of one entry may visit.
@@ -77,8 +87,10 @@ impl Machine {
     /// entry has none left. Subtracts what it visits from `left`.
     fn reach(&self, place: SlabIndex, left: &mut usize) -> Option<BTreeMap<Rank, SlabIndex>> {
         let start = place;
-        // In the only queue, the places that are passed waited for those ahead already: no new cycle goes through them.
-        let skips = self.passes(place) && self.waits_of(place).count() == 1;
+        let skips = self.skips_ahead(place);
+        // Those behind it waited for the places ahead of it before it came.
+        let passed_reach = skips && self.level >= LEVEL_HAND_ON;
+        let own = self.places.at(start).first;
         let mut places = BTreeMap::new();
         let mut leases = BTreeSet::new();
         let mut locks = BTreeSet::new();
@@ -94,7 +106,10 @@ impl Machine {
             for (slot, wait) in self.waits_of(place) {
                 // The place directly ahead reaches all places ahead of it.
                 if place != start || !skips {
-                    open.extend(self.live_before(slot));
+                    let ahead = self.live_before(slot);
+                    let passed = passed_reach && ahead == Some(start);
+                    open.extend(ahead);
+                    open.extend(self.live_before(own).filter(|_| passed));
                 }
                 if locks.insert(wait.lock) {
                     let grants = self.locks.at(wait.lock).grants;
@@ -116,6 +131,18 @@ impl Machine {
             }
         }
         Some(places)
+    }
+
+    /// Whether the search does not follow the places ahead of a new place. In its only queue, the places that it passes
+    /// waited for those ahead already. So a new cycle goes through them only if another place waits for the lease of
+    /// the new one elsewhere, and that lease waits in the new place.
+    fn skips_ahead(&self, place: SlabIndex) -> bool {
+        let record = self.places.at(place);
+        let passes_in_one_queue = self.passes(place) && self.waits_of(place).count() == 1;
+        let known = self.level < LEVEL_HAND_ON
+            || record.independent
+            || !self.is_awaited_beside(record.lease, Some(place));
+        passes_in_one_queue && (known || mutant!("places_ahead_not_searched"))
     }
 
     /// The nearest place ahead of a wait whose lease is live.
@@ -140,11 +167,13 @@ struct Supposed<'a> {
 #[derive(Default)]
 struct SupposedLock {
     /// Holders in order of arrival: grants in force by token, then simulated ones by place number.
-    holders: BTreeMap<Came, (SlabIndex, GrantMode)>,
-    /// The arrival of each holder.
-    came: BTreeMap<SlabIndex, Came>,
+    holders: BTreeMap<Came, (SlabIndex, Mode)>,
+    /// The arrivals of each lease that holds.
+    came: BTreeMap<SlabIndex, Vec<Came>>,
     /// How many holders are exclusive.
     exclusive: usize,
+    /// How many slots are held.
+    slots: u64,
     queue: VecDeque<SlabIndex>,
 }
 
@@ -155,16 +184,19 @@ enum Came {
 }
 
 impl SupposedLock {
-    fn add(&mut self, came: Came, lease: SlabIndex, mode: GrantMode) {
+    fn add(&mut self, came: Came, lease: SlabIndex, mode: Mode) {
         self.holders.insert(came, (lease, mode));
-        self.came.insert(lease, came);
-        self.exclusive += usize::from(mode == GrantMode::Exclusive);
+        self.came.entry(lease).or_default().push(came);
+        self.exclusive += usize::from(mode == Mode::Exclusive);
+        self.slots += u64::from(mode.grants());
     }
 
     fn remove(&mut self, lease: SlabIndex) {
-        let held = self.came.remove(&lease).and_then(|came| self.holders.remove(&came));
-        if let Some((_, mode)) = held {
-            self.exclusive -= usize::from(mode == GrantMode::Exclusive);
+        for came in self.came.remove(&lease).unwrap_or_default() {
+            if let Some((_, mode)) = self.holders.remove(&came) {
+                self.exclusive -= usize::from(mode == Mode::Exclusive);
+                self.slots -= u64::from(mode.grants());
+            }
         }
     }
 
@@ -177,7 +209,7 @@ impl SupposedLock {
                 }
                 self.exclusive == 0
             }
-            Mode::Slot { of } => self.holders.len() < of as usize,
+            Mode::Slot { of, take } => self.slots + u64::from(take) <= u64::from(of),
         }
     }
 }
@@ -197,12 +229,13 @@ impl<'a> Supposed<'a> {
             }
         }
         for (&lock, supposed) in &mut locks {
-            let grants = machine.locks.at(lock).grants;
-            for (_, grant) in grants.iter::<IN_LOCK, _>(&machine.grants) {
+            let record = machine.locks.at(lock);
+            for (_, grant) in record.grants.iter::<IN_LOCK, _>(&machine.grants) {
                 if let GrantState::Held(lease) = grant.state
                     && machine.is_live(lease)
                 {
-                    supposed.add(Came::Granted(grant.token), lease, grant.mode);
+                    let mode = grant.asked_mode(record.slots);
+                    supposed.add(Came::Granted(grant.token), lease, mode);
                     holding.entry(lease).or_default().insert(lock);
                 }
             }
@@ -239,8 +272,17 @@ impl<'a> Supposed<'a> {
     fn is_grantable(&self, place: SlabIndex) -> bool {
         self.machine.waits_of(place).all(|(_, wait)| {
             let lock = &self.locks[&wait.lock];
-            lock.queue.front() == Some(&place) && lock.admits(wait.mode)
+            lock.queue.front() == Some(&place) && self.admits(lock, wait)
         })
+    }
+
+    /// Whether the holders of a lock leave room for a place that waits for it.
+    fn admits(&self, lock: &SupposedLock, wait: &WaitRecord) -> bool {
+        let place = self.machine.places.at(wait.place);
+        if place.upgrade {
+            return lock.holders.values().all(|(holder, _)| *holder == place.lease);
+        }
+        lock.admits(wait.mode)
     }
 
     fn grant(&mut self, place: SlabIndex, open: &mut Vec<SlabIndex>) {
@@ -249,12 +291,10 @@ impl<'a> Supposed<'a> {
         for (_, wait) in machine.waits_of(place) {
             let lock = self.locks.get_mut(&wait.lock).expect("a reachable place's locks are");
             lock.queue.pop_front();
-            let mode = match wait.mode {
-                Mode::Exclusive => GrantMode::Exclusive,
-                Mode::Shared => GrantMode::Shared,
-                Mode::Slot { .. } => GrantMode::Slot(0),
-            };
-            lock.add(Came::Supposed(record.number), record.lease, mode);
+            if record.upgrade {
+                lock.remove(record.lease);
+            }
+            lock.add(Came::Supposed(record.number), record.lease, wait.mode);
             self.holding.entry(record.lease).or_default().insert(wait.lock);
             open.push(wait.lock);
         }
@@ -297,9 +337,12 @@ impl<'a> Supposed<'a> {
     fn step(&self, place: SlabIndex) -> Option<(SlabIndex, Option<SlabIndex>)> {
         for (_, wait) in self.machine.waits_of(place) {
             let lock = &self.locks[&wait.lock];
-            if !lock.admits(wait.mode) {
-                let (_, (holder, _)) = lock.holders.first_key_value()?;
-                return Some((wait.lock, self.stuck_place_of(*holder)));
+            if !self.admits(lock, wait) {
+                let place = self.machine.places.at(place);
+                let in_the_way = |lease| !(place.upgrade && lease == place.lease);
+                let mut holders = lock.holders.values().map(|(holder, _)| *holder);
+                let holder = holders.find(|holder| in_the_way(*holder))?;
+                return Some((wait.lock, self.stuck_place_of(holder)));
             }
             if lock.queue.front() != Some(&place) {
                 let at = lock.queue.iter().position(|other| *other == place)?;

@@ -165,7 +165,7 @@ impl Machine {
         }
         self.remove_place(slot, Cause::WaitTimeout);
         let revision = self.revision;
-        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, by: None });
+        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, refusal: None });
     }
 
     fn end_quiet(&mut self) {

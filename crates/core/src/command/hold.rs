@@ -1,6 +1,6 @@
 //! Executes the commands of holders and waiters on what they have: release, leave, downgrade, update.
 
-use tenure_types::{Limit, Mode, Quota, Refusal};
+use tenure_types::{Limit, Mode, PlaceNumber, Quota, Refusal, Token};
 
 use super::queue::GRANT_BYTES;
 use super::{KeepOut, TakeAwayDetails, name};
@@ -44,23 +44,29 @@ impl Machine {
         if self.tokens_left() == 0 {
             return Err(Refusal::TokensExhausted);
         }
-        let deadlines = self.deadlines_of(grant);
-        let old = self.grants.at(slot).token;
-        let token = self.next_token();
-        assert!(old < token || cfg!(mutants), "S2: tokens only grow");
-        for (due_ms, kind) in deadlines.into_iter().flatten() {
-            self.due.remove(due_ms, kind, old.get());
-            self.due.insert(due_ms, kind, token.get(), Some(slot));
-        }
+        let token = self.renew_token(slot);
         let revision = self.begin_revision();
         let grant = self.grants.at_mut(slot);
-        grant.token = token;
         grant.mode = GrantMode::Shared;
         let lock = grant.lock;
         self.locks.at_mut(lock).change(revision);
         self.emit_grant(slot, Cause::Downgraded, None, TakeAwayDetails::default());
         self.touch(lock);
         Ok(Answer::Downgraded { token })
+    }
+
+    /// Gives a held grant the next token. Its deadlines stay as they are.
+    pub(super) fn renew_token(&mut self, slot: SlabIndex) -> Token {
+        let grant = self.grants.at(slot);
+        let (old, deadlines) = (grant.token, self.deadlines_of(grant));
+        let token = self.next_token();
+        assert!(old < token || cfg!(mutants), "S2: tokens only grow");
+        for (due_ms, kind) in deadlines.into_iter().flatten() {
+            self.due.remove(due_ms, kind, old.get());
+            self.due.insert(due_ms, kind, token.get(), Some(slot));
+        }
+        self.grants.at_mut(slot).token = token;
+        token
     }
 
     pub(super) fn update(&mut self, hold: &Hold<'_>, metadata: &[u8]) -> Result<Answer, Refusal> {
@@ -107,11 +113,10 @@ impl Machine {
 
     /// The grant in force with this lease and the lock and token of the hold.
     pub(crate) fn held_by(&self, lease: SlabIndex, hold: &Hold<'_>) -> Result<SlabIndex, Refusal> {
+        let is_it =
+            |grant: &Grant| grant.token == hold.token || mutant!("release_without_token_check");
         self.lock_slot(hold.lock)
-            .and_then(|lock| self.grant_of(lease, lock))
-            .filter(|&grant| {
-                self.grants.at(grant).token == hold.token || mutant!("release_without_token_check")
-            })
+            .and_then(|lock| self.find_grant(lease, lock, is_it))
             .ok_or_else(|| Refusal::NotHolder { lock: name(hold.lock) })
     }
 
@@ -135,13 +140,14 @@ impl Machine {
         if grant.is_election() {
             self.now.vacant.push(grant.lock);
         }
-        let bytes = grant.options.metadata().len() as u64;
+        let (lock, bytes) = (grant.lock, grant.options.metadata().len() as u64);
         let record = self.leases.at_mut(lease);
         record.grants.remove::<IN_LEASE, _>(&mut self.grants, slot);
         self.owners.count(record.owner, |used| {
             used.locks -= 1;
             used.bytes -= bytes;
         });
+        self.end_upgrade(lease, lock);
         lease
     }
 
@@ -164,6 +170,17 @@ impl Machine {
         cause: Cause,
         left_ms: Option<u64>,
         said: TakeAwayDetails<'_>,
+    ) {
+        self.emit_grant_to(slot, cause, left_ms, (said, None));
+    }
+
+    /// The same, with the place to which the grant goes.
+    pub(super) fn emit_grant_to(
+        &mut self,
+        slot: SlabIndex,
+        cause: Cause,
+        left_ms: Option<u64>,
+        (said, place): (TakeAwayDetails<'_>, Option<PlaceNumber>),
     ) {
         let revision = self.begin_revision();
         let held = self.lease_of(slot).filter(|_| cause != Cause::Downgraded);
@@ -190,6 +207,7 @@ impl Machine {
                 token: Some(grant.token),
                 mode: Some(grant.mode.asked(lock.slots)),
                 slot: grant.mode.slot(),
+                place,
                 left_ms,
                 by: said.by(),
                 reason: said.reason(),

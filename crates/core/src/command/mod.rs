@@ -7,6 +7,7 @@ mod deadlock;
 mod drain;
 mod end_due;
 mod exactly_once;
+mod hand_on;
 mod hold;
 mod key;
 mod lease;
@@ -14,9 +15,11 @@ mod owner;
 mod priority;
 mod progress;
 mod queue;
+mod resize;
 mod settings;
 mod supersede;
 mod take_away;
+mod upgrade;
 
 use tenure_types::{InvalidName, Limit, Name, Refusal};
 
@@ -91,6 +94,12 @@ impl Machine {
                 self.drain(prefix, TakeAwayDetails { by, reason, principal })
             }
             Command::Progress { hold, number } => self.progress(hold, *number),
+            Command::Upgrade(upgrade) => self.upgrade(upgrade),
+            Command::HandOn { hold, to } => self.hand_on(hold, *to),
+            Command::Resize { lock, slots, by } => {
+                let principal = self.recorded(request.principal);
+                self.resize(lock, *slots, TakeAwayDetails { by, reason: "", principal })
+            }
             Command::Undrain { prefix, by } => {
                 let principal = self.recorded(request.principal);
                 self.undrain(prefix, TakeAwayDetails { by, reason: "", principal })

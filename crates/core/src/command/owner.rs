@@ -152,7 +152,7 @@ impl Machine {
             });
         }
         for (slot, place) in self.places.iter() {
-            let locks = self.waits_of(slot).count() as u64;
+            let locks = self.slots_awaited(slot);
             let owner = self.leases.at(place.lease).owner;
             owners.count(owner, |used| used.bytes += place.owned_bytes(locks));
         }

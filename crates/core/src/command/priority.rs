@@ -15,14 +15,14 @@ impl Machine {
     pub(super) fn enqueue(&mut self, wait: SlabIndex) {
         let record = self.waits.at(wait);
         let (lock, place) = (record.lock, self.places.at(record.place));
-        let (priority, rank) = (place.priority, place.rank());
-        if priority == 0 && self.ranks.is_empty() {
+        let (priority, rank, upgrade) = (place.priority, place.rank(), place.stands_first());
+        if priority == 0 && self.ranks.is_empty() && !upgrade {
             return self.locks.at_mut(lock).queue.push::<IN_QUEUE, _>(&mut self.waits, wait);
         }
         if priority > 0 {
             self.rank_queue(lock);
         }
-        let last = self.locks.at(lock).queue.last;
+        let last = self.locks.at(lock).queue.last.filter(|_| !upgrade);
         let before = match self.ranks.get_mut(&lock) {
             Some(index) => index.insert(rank, wait),
             None => last,
@@ -64,7 +64,8 @@ impl Machine {
 
     /// Whether a place that asked earlier stands behind this one.
     pub(super) fn passes(&self, place: SlabIndex) -> bool {
-        self.places.at(place).priority > 0
+        let record = self.places.at(place);
+        (record.priority > 0 || record.upgrade)
             && self.waits_of(place).any(|(_, wait)| wait.in_queue.after.is_some())
     }
 

@@ -7,7 +7,7 @@ use tenure_types::{Mode, Name, PlaceNumber};
 
 use super::acquire::Located;
 use crate::codec::{EventRef, SubjectRef};
-use crate::event::Cause;
+use crate::event::{Cause, UPGRADE};
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Notice};
 use crate::request::{Acquire, Purpose};
@@ -33,6 +33,22 @@ pub(super) struct Asker<'a> {
     pub(super) asks: AskCount,
 }
 
+/// What decides where a new place stands, and what its wait means.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlaceOptions<'a> {
+    pub(super) group: Option<&'a str>,
+    pub(super) independent: bool,
+    pub(super) upgrade: bool,
+    pub(super) priority: u8,
+}
+
+impl<'a> PlaceOptions<'a> {
+    pub(super) fn of(acquire: &Acquire<'a>) -> Self {
+        let (group, independent) = (acquire.supersede, acquire.independent);
+        Self { group, independent, upgrade: false, priority: acquire.priority }
+    }
+}
+
 impl Machine {
     /// Returns the lock of this name, creating it if it does not exist.
     pub(super) fn lock_for(&mut self, located: &Located<'_>) -> SlabIndex {
@@ -49,6 +65,7 @@ impl Machine {
             modified: created,
             version: 0,
             slots,
+            sized: false,
             grants: LinkedList::default(),
             queue: LinkedList::default(),
         });
@@ -98,19 +115,32 @@ impl Machine {
         }
         let mut locks = 0;
         for (slot, wait) in self.waits_of(place) {
-            locks += 1;
-            let lock = self.locks.at(wait.lock);
-            if lock.queue.first != Some(slot) || !self.admits(wait.lock, wait.mode) {
+            locks += u64::from(wait.mode.grants());
+            if self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits_place(wait) {
                 return false;
             }
-            if self.is_drained(wait.lock) && !mutant!("drain_holds_back_new_asks_only") {
+            // An upgrade makes nobody a holder who is not one already.
+            if self.is_drained(wait.lock)
+                && !self.places.at(place).upgrade
+                && !mutant!("drain_holds_back_new_asks_only")
+            {
                 return false;
             }
         }
         locks <= self.tokens_left()
     }
 
-    /// Whether the holders of a lock leave room for one more grant in this mode.
+    /// Whether the holders of a lock leave room for a place that waits for it.
+    pub(crate) fn admits_place(&self, wait: &WaitRecord) -> bool {
+        if self.places.at(wait.place).upgrade {
+            // Its own lease is one of the holders.
+            let beside = mutant!("upgrade_beside_other_holders");
+            return self.locks.at(wait.lock).grants.len == 1 || beside;
+        }
+        self.admits(wait.lock, wait.mode)
+    }
+
+    /// Whether the holders of a lock leave room for a request in this mode.
     pub(crate) fn admits(&self, lock: SlabIndex, mode: Mode) -> bool {
         let lock = self.locks.at(lock);
         match mode {
@@ -120,7 +150,11 @@ impl Machine {
                 .grants
                 .first
                 .is_none_or(|first| self.grants.at(first).mode == GrantMode::Shared),
-            Mode::Slot { of } => lock.grants.len < of,
+            // All of its slots or none, so that a large request is never left with a part.
+            Mode::Slot { of, take } => {
+                let take = if mutant!("one_free_slot_is_enough") { 1 } else { take };
+                lock.grants.len.saturating_add(take) <= of
+            }
         }
     }
 
@@ -144,13 +178,18 @@ impl Machine {
         })
     }
 
+    /// How many grants a place waits for: one for each slot that it takes.
+    pub(crate) fn slots_awaited(&self, place: SlabIndex) -> u64 {
+        self.waits_of(place).map(|(_, wait)| u64::from(wait.mode.grants())).sum()
+    }
+
     /// Adds a place to the queues of its locks. `asks` must be in the order of names.
     pub(super) fn add_place(
         &mut self,
         asker: Asker<'_>,
         asks: &[Located<'_>],
         until_ms: Option<NonZeroU64>,
-        acquire: &Acquire<'_>,
+        options: &PlaceOptions<'_>,
     ) -> SlabIndex {
         self.newest_place.0 += 1;
         let created = self.coming_revision();
@@ -174,9 +213,10 @@ impl Machine {
             since_ms: self.clock_ms,
             until_ms,
             options: asker.options.clone(),
-            group: acquire.supersede.map(|group| Box::new(super::name(group))),
-            independent: acquire.independent,
-            priority: acquire.priority,
+            group: options.group.map(|group| Box::new(super::name(group))),
+            independent: options.independent,
+            upgrade: options.upgrade,
+            priority: options.priority,
             asks: asker.asks,
             in_lease: ListLink::default(),
         });
@@ -188,10 +228,11 @@ impl Machine {
             self.enqueue(slot);
             self.state_bytes += WAIT_BYTES;
         }
+        let grants: u32 = asks.iter().map(|located| located.ask.mode.grants()).sum();
         let lease = self.leases.at_mut(asker.lease);
-        lease.waits += u32::try_from(asks.len()).expect("an ask is within its limit");
+        lease.waits += grants;
         lease.places.push::<IN_LEASE, _>(&mut self.places, place);
-        let (owner, locks) = (lease.owner, asks.len() as u64);
+        let (owner, locks) = (lease.owner, u64::from(grants));
         let bytes = self.places.at(place).owned_bytes(locks);
         self.owners.count(owner, |used| {
             used.places += 1;
@@ -239,6 +280,7 @@ impl Machine {
                     client: Some(lease.client.as_bytes()),
                     mode: Some(wait.mode),
                     place: number,
+                    reason: (record.upgrade && cause == Cause::Queued).then_some(UPGRADE),
                     priority: (cause == Cause::Queued)
                         .then_some(record.priority)
                         .filter(|it| *it > 0),
@@ -259,10 +301,11 @@ impl Machine {
         while let Some(slot) = next {
             let lock = self.waits.at(slot).lock;
             self.dequeue(slot);
-            next = self.waits.remove(slot).next;
+            let wait = self.waits.remove(slot);
+            next = wait.next;
             self.touch(lock);
             self.state_bytes -= WAIT_BYTES;
-            locks += 1;
+            locks += wait.mode.grants();
         }
         let lease = self.leases.at_mut(self.places.at(place).lease);
         lease.waits -= locks;
@@ -283,17 +326,18 @@ impl Machine {
 
     /// Grants all locks of a waiting place and adds a notice for its lease.
     fn grant_place(&mut self, place: SlabIndex) {
+        if self.places.at(place).upgrade {
+            return self.grant_upgrade(place);
+        }
         let waits: Vec<(SlabIndex, Mode)> =
             self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect();
         let record = self.unlink_place(place);
-        let grants = waits
-            .into_iter()
-            .map(|(lock, mode)| {
-                let asker =
-                    Asker { lease: record.lease, options: &record.options, asks: record.asks };
-                self.grant_lock(lock, mode, asker, record.number)
-            })
-            .collect();
+        let asker = Asker { lease: record.lease, options: &record.options, asks: record.asks };
+        let mut grants = Vec::new();
+        for (lock, mode) in waits {
+            self.grant_slots(lock, mode, asker, record.number, &mut grants);
+        }
+        let grants = grants.into_iter().collect();
         self.now.notices.push(Notice::Granted {
             lease: self.handle(record.lease),
             place: record.number,
@@ -302,7 +346,22 @@ impl Machine {
         });
     }
 
-    /// Grants one lock.
+    /// Grants one lock: of a semaphore as many slots as were requested, each with its own token.
+    pub(super) fn grant_slots(
+        &mut self,
+        lock: SlabIndex,
+        mode: Mode,
+        asker: Asker<'_>,
+        place: PlaceNumber,
+        grants: &mut Vec<outcome::LockGrant>,
+    ) {
+        let lost = u32::from(mutant!("last_slot_not_granted") && mode.grants() > 1);
+        for _ in lost..mode.grants() {
+            grants.push(self.grant_lock(lock, mode.of_grant(), asker, place));
+        }
+    }
+
+    /// Grants one lock, or one slot of a semaphore.
     pub(super) fn grant_lock(
         &mut self,
         lock: SlabIndex,
@@ -310,8 +369,19 @@ impl Machine {
         asker: Asker<'_>,
         place: PlaceNumber,
     ) -> outcome::LockGrant {
+        let at = self.insertion_point(lock, mode);
+        self.insert_grant(lock, at, asker, place)
+    }
+
+    /// Grants one lock in this mode, after that grant of the lock.
+    pub(super) fn insert_grant(
+        &mut self,
+        lock: SlabIndex,
+        (mode_now, before): (GrantMode, Option<SlabIndex>),
+        asker: Asker<'_>,
+        place: PlaceNumber,
+    ) -> outcome::LockGrant {
         let token = self.next_token();
-        let (mode_now, before) = self.insertion_point(lock, mode);
         let grant = self.grants.insert(Grant {
             lock,
             token,
@@ -354,7 +424,7 @@ impl Machine {
                 lease: Some(lease.id),
                 client: Some(lease.client.as_bytes()),
                 token: Some(token),
-                mode: Some(mode),
+                mode: Some(mode_now.asked(record.slots)),
                 slot,
                 place: Some(place),
                 value: (!metadata.is_empty()).then_some(metadata),
@@ -386,6 +456,14 @@ impl Machine {
         }
     }
 
+    /// The grant of a lock after which one in this mode is inserted.
+    pub(super) fn grant_before(&self, lock: SlabIndex, mode: GrantMode) -> Option<SlabIndex> {
+        let grants = self.locks.at(lock).grants;
+        let Some(slot) = mode.slot() else { return grants.last };
+        let lower = grants.iter::<IN_LOCK, _>(&self.grants);
+        lower.take_while(|(_, it)| it.mode.slot() < Some(slot)).last().map(|(slot, _)| slot)
+    }
+
     /// Emits `Vacant` for each election that lost its leader and has no new one.
     pub(crate) fn announce_vacancies(&mut self) {
         if self.now.vacant.is_empty() {
@@ -406,11 +484,11 @@ impl Machine {
         }
     }
 
-    /// Removes locks that have neither a grant nor a queue.
+    /// Removes locks that have neither a grant nor a queue nor a number of slots that an operator set.
     pub(crate) fn drop_idle_locks(&mut self) {
         while let Some(lock) = self.now.idle.pop() {
             let Some(record) = self.locks.get(lock) else { continue };
-            if record.grants.len > 0 || record.queue.len > 0 {
+            if record.grants.len > 0 || record.queue.len > 0 || record.sized {
                 continue;
             }
             let gone = self.locks.remove(lock);
@@ -498,7 +576,7 @@ impl GrantMode {
         match self {
             GrantMode::Exclusive => Mode::Exclusive,
             GrantMode::Shared => Mode::Shared,
-            GrantMode::Slot(_) => Mode::Slot { of: slots.map_or(0, NonZeroU32::get) },
+            GrantMode::Slot(_) => Mode::slot(slots.map_or(0, NonZeroU32::get)),
         }
     }
 }

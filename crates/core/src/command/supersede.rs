@@ -4,7 +4,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tenure_types::{Name, SupersededBy};
+use tenure_types::{Name, Refusal, SupersededBy};
 
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
@@ -72,8 +72,8 @@ impl Machine {
             );
         }
         self.unlink_place(slot);
-        let by = Some(Box::new(by));
-        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, by });
+        let refusal = Some(Box::new(Refusal::Superseded(Box::new(by))));
+        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, refusal });
     }
 
     /// Enters a place into the index of groups, at each of its locks.

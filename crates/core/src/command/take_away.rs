@@ -257,8 +257,12 @@ impl Machine {
 
     /// The first holder of a lock, as a refusal shows it.
     pub(super) fn first_holder(&self, lock: SlabIndex) -> Option<Holder> {
-        let first = self.locks.at(lock).grants.first?;
-        let grant = self.grants.at(first);
+        self.locks.at(lock).grants.first.map(|first| self.shown_holder(first))
+    }
+
+    /// A holder, as a refusal shows it.
+    pub(super) fn shown_holder(&self, slot: SlabIndex) -> Holder {
+        let grant = self.grants.at(slot);
         let (lease, client) = match &grant.state {
             GrantState::Held(lease) => {
                 let lease = self.leases.at(*lease);
@@ -267,7 +271,7 @@ impl Machine {
             GrantState::Over(over) => (over.lease, over.client.clone()),
         };
         let held_ms = self.clock_ms.saturating_sub(grant.since_ms);
-        Some(Holder { lease, client, token: grant.token, held_ms, state: self.holder_state(first) })
+        Holder { lease, client, token: grant.token, held_ms, state: self.holder_state(slot) }
     }
 
     pub(crate) fn holder_state(&self, grant: SlabIndex) -> HolderState {

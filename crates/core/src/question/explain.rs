@@ -98,11 +98,13 @@ impl Machine {
         let mut chain = Chain::default();
         let mut seen = BTreeSet::new();
         let mut next = Some(lock);
+        let mut last = None;
         while let Some(lock) = next {
             let record = self.locks.at(lock);
             let holder = record.grants.iter::<IN_LOCK, _>(&self.grants).find_map(|(_, grant)| {
                 match grant.state {
-                    GrantState::Held(lease) => Some(lease),
+                    // A lease that waits for an upgrade waits for the other holders.
+                    GrantState::Held(lease) => Some(lease).filter(|it| last != Some(*it)),
                     GrantState::Over(_) => None,
                 }
             });
@@ -117,6 +119,7 @@ impl Machine {
                 holder: lease.id,
                 client: lease.client.clone(),
             });
+            last = Some(holder);
             next = self.awaited_lock(holder);
         }
         chain
@@ -127,26 +130,29 @@ impl Machine {
         let places = self.leases.at(lease).places;
         let (place, _) = places.iter::<IN_LEASE, _>(&self.places).next()?;
         let blocks = |wait: &crate::state::record::WaitRecord, slot: SlabIndex| {
-            self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits(wait.lock, wait.mode)
+            self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits_place(wait)
         };
         let mut waits = self.waits_of(place);
         waits.find(|(slot, wait)| blocks(wait, *slot)).map(|(_, wait)| wait.lock)
     }
 
-    /// When the head of the queue could have the lock: when its last holder is gone or, for a semaphore, when a slot is
-    /// free.
+    /// When the head of the queue could have the lock: when its last holder is gone or, for a semaphore, when as many
+    /// slots are free as it requests.
     fn freed(&self, lock: SlabIndex) -> Freed {
         let record = self.locks.at(lock);
         let mut ends = self.ends_of_grants(lock);
         let quiet_ms = self.quiet_ms();
-        let slots = record.slots.map_or(1, core::num::NonZeroU32::get);
-        let holders = if record.slots.is_some() { slots as usize } else { 1 };
-        if ends.len() < holders {
-            return quiet_ms.map_or(Freed::Now, Freed::AtLatestMs);
-        }
+        let take = record.queue.first.map_or(1, |first| self.waits.at(first).mode.grants());
+        // How many of the grants must end.
+        let over = match record.slots {
+            Some(slots) => (ends.len() + take as usize).saturating_sub(slots.get() as usize),
+            None => ends.len(),
+        };
         ends.sort_unstable();
-        let first_or_last = if record.slots.is_some() { ends.first() } else { ends.last() };
-        let Some(&(left_ms, _)) = first_or_last else { return Freed::Now };
+        let last = over.checked_sub(1).and_then(|at| ends.get(at));
+        let Some(&(left_ms, _)) = last else {
+            return quiet_ms.map_or(Freed::Now, Freed::AtLatestMs);
+        };
         let left_ms = left_ms.max(quiet_ms.unwrap_or(0));
         let certain = ends.iter().all(|(_, certain)| *certain);
         if certain { Freed::AtLatestMs(left_ms) } else { Freed::IfSilentMs(left_ms) }

@@ -160,6 +160,7 @@ impl Machine {
         LockView {
             lock: lock.name.clone(),
             slots: lock.slots.map(core::num::NonZeroU32::get),
+            sized: lock.sized,
             created: lock.created,
             modified: lock.modified,
             version: lock.version,
@@ -222,7 +223,10 @@ impl Machine {
             left_ms: place.until_ms.map(|until_ms| until_ms.get().saturating_sub(self.clock_ms)),
             purpose: place.options.purpose(),
             priority: place.priority,
-            passable_ms: ranked_ms(place.since_ms, place.priority).saturating_sub(self.clock_ms),
+            passable_ms: match place.upgrade {
+                true => 0,
+                false => ranked_ms(place.since_ms, place.priority).saturating_sub(self.clock_ms),
+            },
             group: place.group.as_deref().cloned(),
             principal: owner.map(|owner| owner.name.clone()),
             locks: locks.collect(),

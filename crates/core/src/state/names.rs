@@ -181,6 +181,7 @@ mod tests {
             modified: Revision(1),
             version: 0,
             slots: None,
+            sized: false,
             grants: LinkedList::default(),
             queue: LinkedList::default(),
         }

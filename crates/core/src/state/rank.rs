@@ -19,8 +19,15 @@ pub(crate) fn ranked_ms(since_ms: u64, priority: u8) -> u64 {
 }
 
 impl Place {
+    /// Whether it stands before all others in its queue.
+    pub(crate) fn stands_first(&self) -> bool {
+        self.upgrade && !mutant!("upgrade_behind_the_queue")
+    }
+
     pub(crate) fn rank(&self) -> Rank {
-        (ranked_ms(self.since_ms, self.priority), self.number)
+        // An upgrade stands before all others. A queue has at most one.
+        let ms = ranked_ms(self.since_ms, self.priority).saturating_add(1);
+        (if self.stands_first() { 0 } else { ms }, self.number)
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Lease {
     pub(crate) requests: LinkedList,
 }
 
-/// A named right to act. It exists while it has a grant or a queue.
+/// A named right to act. It exists while it has a grant, a queue or a number of slots that an operator set.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     pub(crate) name: Name,
@@ -51,6 +51,8 @@ pub(crate) struct Lock {
     pub(crate) version: u64,
     /// How many slots a semaphore has.
     pub(crate) slots: Option<core::num::NonZeroU32>,
+    /// Whether an operator set that number. It holds then, whatever number a request names.
+    pub(crate) sized: bool,
     /// Grants in force, in the order of slots or, without slots, of tokens.
     pub(crate) grants: LinkedList,
     /// Waits, in the order of their ranks.
@@ -125,6 +127,11 @@ impl GrantOptions {
         Self::new(self.metadata(), self.times(), Some(progress), self.purpose())
     }
 
+    pub(crate) fn with_min_hold(&self, min_hold_ms: u64) -> Self {
+        let times = GrantTimes { min_hold_ms, ..self.times() };
+        Self::new(self.metadata(), times, self.progress(), self.purpose())
+    }
+
     pub(crate) fn progress(&self) -> Option<ProgressState> {
         self.0.as_ref().and_then(|special| special.progress.as_deref().copied())
     }
@@ -182,7 +189,7 @@ pub(crate) struct Grant {
 pub(crate) struct AskCount(pub(crate) u32);
 
 impl AskCount {
-    const UNCOUNTED: AskCount = AskCount(0);
+    pub(crate) const UNCOUNTED: AskCount = AskCount(0);
 
     /// The count after the first request, at this level.
     pub(crate) fn first(level: u16) -> Self {
@@ -271,6 +278,8 @@ pub(crate) struct Place {
     /// The group whose older waiters it has replaced, and whose next request replaces it.
     pub(crate) group: Option<Box<Name>>,
     pub(crate) independent: bool,
+    /// Whether its lease holds the only lock of the place shared, and waits until it is the only holder.
+    pub(crate) upgrade: bool,
     pub(crate) priority: u8,
     pub(crate) asks: AskCount,
     pub(crate) in_lease: ListLink,

@@ -3,7 +3,7 @@
 use tenure_core::codec::encode_request;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
-    NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
+    NewLease, Purpose, Put, Request, RequestId, Revoker, Upgrade, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
@@ -56,6 +56,14 @@ pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
             let (by, reason) =
                 (words.option("by").unwrap_or(""), words.option("reason").unwrap_or(""));
             send(once, Command::Drain { prefix: words.at(1), by, reason });
+        }
+        "resize" => {
+            let slots = match words.at(2) {
+                "any" => None,
+                slots => Some(slots.parse().expect("a number of slots")),
+            };
+            let by = words.option("by").unwrap_or("");
+            send(once, Command::Resize { lock: words.at(1), slots, by });
         }
         "undrain" => {
             let by = words.option("by").unwrap_or("");
@@ -163,6 +171,18 @@ fn actor_command(
             let lock = words.at(2);
             send(request, Command::Downgrade(Hold { lease, lock, token: current(lock) }));
         }
+        "upgrade" => {
+            let (lock, wait, resume) = (words.at(2), wait(words), words.flag("resume"));
+            let independent = words.flag("independent");
+            send(request, Command::Upgrade(Upgrade { lease, lock, wait, resume, independent }));
+        }
+        // Gives the hold to the lease of another actor.
+        "hand" => {
+            let lock = words.at(2);
+            let to = LeaseId::new(stage.actors[words.at(4)].id).expect("a lease's number");
+            let hold = Hold { lease, lock, token: current(lock) };
+            send(request, Command::HandOn { hold, to });
+        }
         "progress" => {
             let (lock, number) = (words.at(2), number(words.at(3)));
             let hold = Hold { lease, lock, token: current(lock) };
@@ -212,9 +232,14 @@ fn wait(words: &Words) -> AskWait {
     }
 }
 
-/// The requested locks: `a b:shared c:slots=3`; a flag or option applies to those without a mode of their own.
+/// The requested locks: `a b:shared c:slots-3`, or `c:slots-2of3`; a flag or option applies to those without a mode of
+/// their own.
 fn asks(words: &Words) -> Asks<'_> {
-    let slots = |of: &str| Mode::Slot { of: of.parse().expect("a number of slots") };
+    let number = |text: &str| text.parse().expect("a number of slots");
+    let slots = |slots: &str| match slots.split_once("of") {
+        Some((take, of)) => Mode::Slot { of: number(of), take: number(take) },
+        None => Mode::slot(number(slots)),
+    };
     let usual = match words.option("slots") {
         Some(of) => slots(of),
         None if words.flag("shared") => Mode::Shared,

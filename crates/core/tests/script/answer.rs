@@ -56,6 +56,8 @@ fn show_answer(answer: &Answer) -> String {
         Answer::Undrained { existed: false } => String::from("open already"),
         Answer::Progressed { left_ms: None } => String::from("noted, nothing due"),
         Answer::Progressed { left_ms: Some(ms) } => format!("noted, due in {}", show_span(*ms)),
+        Answer::HandedOn { token } => format!("handed on under token={token}"),
+        Answer::Resized => String::from("resized"),
         Answer::Abandoned { released: true } => String::from("abandoned, given up"),
         Answer::Abandoned { released: false } => String::from("abandoned"),
     }
@@ -98,11 +100,13 @@ fn notice(notice: &Notice, name_of: &impl Fn(Handle) -> String) -> String {
             };
             format!("{name} lost {lock}{why}{said} (token={token})")
         }
-        Notice::WaitEnded { lease, place, by: None, .. } => {
-            format!("{} wait over (place={place})", name_of(*lease))
-        }
-        Notice::WaitEnded { lease, place, by: Some(by), .. } => {
-            format!("{} superseded by {} (place={place})", name_of(*lease), by.client)
+        Notice::WaitEnded { lease, place, refusal, .. } => {
+            let why = match refusal.as_deref() {
+                None => String::from("wait over"),
+                Some(Refusal::Superseded(by)) => format!("superseded by {}", by.client),
+                Some(refusal) => format!("wait over: {}", show_refusal(refusal)),
+            };
+            format!("{} {why} (place={place})", name_of(*lease))
         }
         Notice::LeaseEnded { lease, cause, word, .. } => {
             let said = word.as_deref().map_or(String::new(), said);

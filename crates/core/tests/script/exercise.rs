@@ -5,8 +5,8 @@ use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::Effects;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LEVEL_MIN_HOLD,
-    LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LeaseRef, Purpose, Put, Request, RequestId,
-    Revoker, Urgency, WriteGuard,
+    LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_SHARES, LeaseRef, Purpose, Put, Request,
+    RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
@@ -36,6 +36,13 @@ pub(crate) fn exercise(machine: &mut Machine) {
     run(machine, Command::Undrain { prefix: "exercise", by: "" });
     for drain in machine.drains() {
         run(machine, Command::Undrain { prefix: &drain.prefix, by: "" });
+    }
+    if machine.level() >= LEVEL_SHARES {
+        for (lock, _) in &locks {
+            for slots in [Some(3), Some(1), None, Some(2)] {
+                run(machine, Command::Resize { lock, slots, by: "ops" });
+            }
+        }
     }
     for &lease in &leases {
         for (lock, holders) in &locks {
@@ -68,7 +75,10 @@ pub(crate) fn exercise(machine: &mut Machine) {
 }
 
 fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Shown]) {
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Slot { of: 2 }] {
+    let pair = Mode::Slot { of: 2, take: 2 };
+    let mut modes = vec![Mode::Exclusive, Mode::Shared, Mode::slot(2)];
+    modes.extend((machine.level() >= LEVEL_SHARES).then_some(pair));
+    for mode in modes {
         for wait in [AskWait::No, AskWait::Limit { ms: 5_000 }, AskWait::Unlimited] {
             run(
                 machine,

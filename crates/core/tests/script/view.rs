@@ -103,7 +103,8 @@ fn lock(view: &LockView, queue: &[WaiterView]) -> String {
 
 fn mode(mode: Mode) -> String {
     match mode {
-        Mode::Exclusive | Mode::Slot { .. } => String::new(),
+        Mode::Exclusive | Mode::Slot { take: 1, .. } => String::new(),
+        Mode::Slot { of, take } => format!(" {take} of {of}"),
         Mode::Shared => String::from(" shared"),
     }
 }

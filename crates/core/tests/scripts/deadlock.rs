@@ -348,3 +348,52 @@ fn the_searches_of_one_entry_share_a_budget_from_level_three_on() {
         ));
     }
 }
+
+#[test]
+fn a_request_that_passes_others_is_refused_if_one_before_it_waits_for_its_lock() {
+    let before = "
+         0s  A lease 1h                     granted
+         0s  B lease 1h                     granted
+         0s  C lease 1h                     granted
+         0s  H lease 1h                     granted
+         0s  H lock queue                   held token=1
+         0s  A lock own                     held token=2
+         1s  B lock queue own priority=2    queued ahead=0
+         2s  C lock queue                   queued ahead=1
+    ";
+    check(&format!(
+        "
+         0s  level 10                       raised
+        {before}
+        10s  A lock queue priority=1        refused deadlock: A queue, B own
+        11s  A unlock own                   released
+        12s  A lock queue priority=1        queued ahead=1
+    "
+    ));
+    // Older levels did not see the places before it.
+    check(&format!(
+        "
+         0s  level 9                        raised
+        {before}
+        10s  A lock queue priority=1        queued ahead=1
+    "
+    ));
+}
+
+#[test]
+fn a_request_whose_other_work_goes_on_may_wait_behind_one_that_waits_for_its_lock() {
+    check(
+        "
+         0s  level 10                              raised
+         0s  A lease 1h                            granted
+         0s  B lease 1h                            granted
+         0s  C lease 1h                            granted
+         0s  H lease 1h                            granted
+         0s  H lock queue                          held token=1
+         0s  A lock own                            held token=2
+         1s  B lock queue own priority=2           queued ahead=0
+         2s  C lock queue                          queued ahead=1
+        10s  A lock queue priority=1 independent   queued ahead=1
+    ",
+    );
+}

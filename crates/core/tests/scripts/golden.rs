@@ -285,7 +285,7 @@ fn every_command() -> Vec<Request<'static>> {
         lease: AskLease::New(new),
         locks: Asks::Many(vec![
             Ask { lock: "data", mode: Mode::Shared },
-            Ask { lock: "pool", mode: Mode::Slot { of: 300 } },
+            Ask { lock: "pool", mode: Mode::slot(300) },
         ]),
         wait: AskWait::Limit { ms: 5_000 },
         metadata: b"value",

@@ -75,7 +75,7 @@ fn asks_with_min_hold() -> Vec<Request<'static>> {
     let full = Acquire {
         locks: Asks::Many(vec![
             Ask { lock: "data", mode: Mode::Shared },
-            Ask { lock: "pool", mode: Mode::Slot { of: 300 } },
+            Ask { lock: "pool", mode: Mode::slot(300) },
         ]),
         wait: AskWait::Limit { ms: 5_000 },
         metadata: b"value",

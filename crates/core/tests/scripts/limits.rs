@@ -292,9 +292,11 @@ fn the_level_moves_only_up_and_only_as_far_as_is_known() {
          0s  level 7                        raised
          0s  level 8                        raised
          0s  level 9                        raised
-         0s  level 10                       refused invalid-level (9 to 9)
-         0s  level 0                        refused invalid-level (9 to 9)
-         0s  revision                       8
+         0s  level 10                       raised
+         0s  level 11                       raised
+         0s  level 12                       refused invalid-level (11 to 11)
+         0s  level 0                        refused invalid-level (11 to 11)
+         0s  revision                       10
     ",
     );
 }

@@ -159,7 +159,8 @@ fn a_place_becomes_a_grant_by_its_own_notice_only() {
 #[test]
 fn a_place_whose_wait_the_log_ended_is_a_refusal() {
     let mut pending = waiting(PlaceFate::GivenUp);
-    let ended = Notice::WaitEnded { lease: LEASE, place: PLACE, revision: Revision(5), by: None };
+    let ended =
+        Notice::WaitEnded { lease: LEASE, place: PLACE, revision: Revision(5), refusal: None };
     replies(pending.handle(1, AcquireInput::Notice(ended)), &refused(Refusal::WaitTimeout));
     pending.handle(1, AcquireInput::Told);
     assert!(pending.is_over());
@@ -171,8 +172,10 @@ fn a_place_that_a_newer_request_has_replaced_is_a_refusal_that_names_it() {
     let client = tenure_types::Name::new("ci-9").unwrap();
     let by = Box::new(SupersededBy { client, lease: LeaseId::new(7).unwrap() });
     let (lease, revision) = (LEASE, Revision(5));
-    let ended = Notice::WaitEnded { lease, place: PLACE, revision, by: Some(by.clone()) };
-    let refusal = refused(Refusal::Superseded(by));
+    let superseded = Refusal::Superseded(by);
+    let refusal = Some(Box::new(superseded.clone()));
+    let ended = Notice::WaitEnded { lease, place: PLACE, revision, refusal };
+    let refusal = refused(superseded);
     replies(pending.handle(1, AcquireInput::Notice(ended)), &refusal);
     pending.handle(1, AcquireInput::Told);
     assert!(pending.is_over());

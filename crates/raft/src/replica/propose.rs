@@ -327,9 +327,11 @@ pub fn keeps(command: &Command<'_>) -> bool {
         | Command::Downgrade(_)
         | Command::Stopped { .. }
         | Command::Progress { .. }
+        | Command::HandOn { .. }
         | Command::Abandon(_) => true,
         Command::GrantLease(_)
         | Command::Acquire(_)
+        | Command::Upgrade(_)
         | Command::Update { .. }
         | Command::Force { .. }
         | Command::Put(_)
@@ -340,7 +342,8 @@ pub fn keeps(command: &Command<'_>) -> bool {
         | Command::RaiseLevel { .. }
         | Command::SetAccess(_)
         | Command::Drain { .. }
-        | Command::Undrain { .. } => false,
+        | Command::Undrain { .. }
+        | Command::Resize { .. } => false,
     }
 }
 

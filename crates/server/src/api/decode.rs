@@ -5,7 +5,7 @@
 
 use tenure_core::request::{
     Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef, NewLease, PRIORITY_MAX,
-    Purpose, Put, RequestId, Revoker, Urgency, WriteGuard,
+    Purpose, Put, RequestId, Revoker, Upgrade, Urgency, WriteGuard,
 };
 use tenure_raft::MemberId;
 use tenure_types::{LeaseId, Mode, Token};
@@ -36,7 +36,7 @@ pub(crate) fn command<'a>(
 ) -> Result<Command<'a>, Failure> {
     use v1::request::Command as Wire;
     Ok(match &request.command {
-        Some(Wire::Acquire(ask)) => Command::Acquire(acquire(ask, client)?),
+        Some(Wire::Acquire(it)) => ask(it, client)?,
         Some(Wire::Release(it)) => Command::Release(release(it)?),
         Some(Wire::Renew(it)) => Command::Renew(renew(it)?),
         Some(Wire::GrantLease(new)) => Command::GrantLease(new_lease(new, client)?),
@@ -46,9 +46,11 @@ pub(crate) fn command<'a>(
         Some(Wire::Downgrade(it)) => Command::Downgrade(downgrade(it)?),
         Some(Wire::Update(it)) => update(it)?,
         Some(Wire::Progress(it)) => progress(it)?,
+        Some(Wire::HandOn(it)) => hand_on(it)?,
         Some(Wire::Force(it)) => force(it)?,
         Some(Wire::Drain(it)) => drain(it)?,
         Some(Wire::Undrain(it)) => undrain(it)?,
+        Some(Wire::Resize(it)) => resize(it),
         Some(Wire::Put(it)) => Command::Put(put(it)?),
         Some(Wire::Delete(it)) => delete(it)?,
         Some(Wire::GetLease(_) | Wire::GetLock(_) | Wire::GetKey(_) | Wire::Explain(_)) | None => {
@@ -108,6 +110,50 @@ pub(crate) fn random_lease() -> LeaseId {
     }
 }
 
+/// The command of a request for locks: an acquire, or an upgrade of a hold.
+pub(crate) fn ask<'a>(it: &'a v1::AcquireRequest, client: &'a str) -> Result<Command<'a>, Failure> {
+    if it.upgrade {
+        upgrade(it).map(Command::Upgrade)
+    } else {
+        acquire(it, client).map(Command::Acquire)
+    }
+}
+
+/// An upgrade. What the hold has stays as it is, so a request that asks for more is a mistake.
+fn upgrade(it: &v1::AcquireRequest) -> Result<Upgrade<'_>, Failure> {
+    if it.lock.is_empty() {
+        return Err(invalid("lock", "is missing; an upgrade names one lock"));
+    }
+    if mode(it.mode, it.slots, it.take)? != Mode::Exclusive {
+        return Err(invalid("mode", "is exclusive after an upgrade"));
+    }
+    let plain = v1::AcquireRequest {
+        lock: it.lock.clone(),
+        lease: it.lease,
+        lease_slot: it.lease_slot,
+        lease_generation: it.lease_generation,
+        mode: it.mode,
+        wait_ms: it.wait_ms,
+        independent: it.independent,
+        resume: it.resume,
+        upgrade: true,
+        ..Default::default()
+    };
+    if plain != *it {
+        return Err(invalid(
+            "upgrade",
+            "goes with `lease`, `wait`, `independent` and `resume` only",
+        ));
+    }
+    Ok(Upgrade {
+        lease: lease_ref(it.lease_slot, it.lease_generation, it.lease)?,
+        lock: &it.lock,
+        wait: wait(it.wait_ms),
+        resume: it.resume,
+        independent: it.independent,
+    })
+}
+
 pub(crate) fn acquire<'a>(
     ask: &'a v1::AcquireRequest,
     client: &'a str,
@@ -117,12 +163,14 @@ pub(crate) fn acquire<'a>(
         None => AskLease::Existing(lease_ref(ask.lease_slot, ask.lease_generation, ask.lease)?),
     };
     let locks = match (ask.lock.is_empty(), &ask.locks[..]) {
-        (false, []) => Asks::One(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots)? }),
+        (false, []) => {
+            Asks::One(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots, ask.take)? })
+        }
         (true, []) => return Err(invalid("lock", "is missing")),
         (true, several) => Asks::Many(
             several
                 .iter()
-                .map(|ask| Ok(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots)? }))
+                .map(|ask| Ok(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots, ask.take)? }))
                 .collect::<Result<_, Failure>>()?,
         ),
         (false, _) => return Err(invalid("locks", "and `lock` exclude each other")),
@@ -159,9 +207,9 @@ pub(crate) fn wait(ms: Option<u64>) -> AskWait {
     }
 }
 
-pub(crate) fn mode(mode: i32, slots: u32) -> Result<Mode, Failure> {
-    convert::mode_from(mode, slots)
-        .ok_or_else(|| invalid("mode", "is unknown, or does not go with `slots`"))
+fn mode(mode: i32, slots: u32, take: u32) -> Result<Mode, Failure> {
+    convert::mode_from(mode, slots, take)
+        .ok_or_else(|| invalid("mode", "is unknown, or does not go with `slots` or `take`"))
 }
 
 pub(crate) fn expect(expect: Option<&v1::Expect>) -> Result<Expect<'_>, Failure> {
@@ -232,6 +280,12 @@ pub(crate) fn drain(drain: &v1::DrainRequest) -> Result<Command<'_>, Failure> {
     Ok(Command::Drain { prefix, by: &drain.by, reason: &drain.reason })
 }
 
+/// Without a number, it is left to the requests.
+pub(crate) fn resize(resize: &v1::ResizeRequest) -> Command<'_> {
+    let slots = (resize.slots > 0).then_some(resize.slots);
+    Command::Resize { lock: &resize.lock, slots, by: &resize.by }
+}
+
 pub(crate) fn undrain(undrain: &v1::UndrainRequest) -> Result<Command<'_>, Failure> {
     let prefix = undrain.prefix.as_deref().ok_or_else(|| invalid("prefix", "is missing"))?;
     Ok(Command::Undrain { prefix, by: &undrain.by })
@@ -273,6 +327,13 @@ pub(crate) fn update(it: &v1::UpdateRequest) -> Result<Command<'_>, Failure> {
     Ok(Command::Update { hold, metadata: &it.metadata })
 }
 
+pub(crate) fn hand_on(it: &v1::HandOnRequest) -> Result<Command<'_>, Failure> {
+    let lease = lease_ref(it.lease_slot, it.lease_generation, it.lease)?;
+    let hold = Hold { lease, lock: &it.lock, token: token(it.token)? };
+    let to = convert::lease_from(it.to).ok_or_else(|| invalid("to", "is missing"))?;
+    Ok(Command::HandOn { hold, to })
+}
+
 pub(crate) fn progress(it: &v1::ProgressRequest) -> Result<Command<'_>, Failure> {
     let lease = lease_ref(it.lease_slot, it.lease_generation, it.lease)?;
     let hold = Hold { lease, lock: &it.lock, token: token(it.token)? };
@@ -310,7 +371,9 @@ fn lease_of(command: &Command<'_>) -> Option<LeaseRef> {
         | Command::Release(Hold { lease, .. })
         | Command::Downgrade(Hold { lease, .. })
         | Command::Update { hold: Hold { lease, .. }, .. }
-        | Command::Progress { hold: Hold { lease, .. }, .. } => Some(*lease),
+        | Command::Progress { hold: Hold { lease, .. }, .. }
+        | Command::HandOn { hold: Hold { lease, .. }, .. }
+        | Command::Upgrade(Upgrade { lease, .. }) => Some(*lease),
         Command::Put(put) => put.lease,
         _ => None,
     }

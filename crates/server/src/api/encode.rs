@@ -67,10 +67,14 @@ fn done(answer: &Answer, told: LeaseInAnswer) -> Wire {
         Answer::Deleted { existed } => {
             Wire::Deleted(v1::DeleteResponse { header: None, existed: *existed })
         }
+        Answer::HandedOn { token } => {
+            Wire::HandedOn(v1::HandOnResponse { header: None, token: token.get() })
+        }
         Answer::Progressed { left_ms } => {
             Wire::Progressed(v1::ProgressResponse { header: None, left_ms: *left_ms })
         }
         Answer::Drained => Wire::Drained(v1::DrainResponse { header: None }),
+        Answer::Resized => Wire::Resized(v1::ResizeResponse { header: None }),
         Answer::Undrained { existed } => {
             Wire::Undrained(v1::UndrainResponse { header: None, existed: *existed })
         }
@@ -134,6 +138,7 @@ pub(crate) fn lock_view(view: &LockView) -> v1::LockView {
     v1::LockView {
         lock: view.lock.as_str().to_owned(),
         slots: view.slots,
+        sized: view.sized,
         created: convert::revision(view.created),
         modified: convert::revision(view.modified),
         version: view.version,
@@ -178,6 +183,7 @@ pub(crate) fn waiter_view(view: &WaiterView) -> v1::WaiterView {
         client: view.client.as_str().to_owned(),
         mode: mode.into(),
         slots,
+        take: convert::take(view.mode),
         created: convert::revision(view.created),
         ahead: view.ahead,
         behind: view.behind.map_or(0, |place| place.0),
@@ -344,6 +350,7 @@ pub(crate) fn event(revision: Revision, label: Option<TimeLabel>, event: &Event)
         token: event.token.map_or(0, tenure_types::Token::get),
         mode: mode.map(|(mode, _)| mode.into()),
         slots: mode.map_or(0, |(_, slots)| slots),
+        take: event.mode.map_or(0, convert::take),
         slot: event.slot,
         place: event.place.map_or(0, |place| place.0),
         left_ms: event.left_ms,
@@ -378,17 +385,20 @@ fn ends(cause: Cause) -> bool {
         | Cause::Forced
         | Cause::MaxHold
         | Cause::NoProgress
+        | Cause::HandedOn
         | Cause::Cooled
         | Cause::DelayOver
         | Cause::MinHoldOver
         | Cause::Left
         | Cause::WaitTimeout
         | Cause::Superseded
+        | Cause::TooManySlots
         | Cause::Vacant
         | Cause::Undrained
         | Cause::KeyDeleted => true,
         Cause::Granted
         | Cause::Downgraded
+        | Cause::Upgraded
         | Cause::Updated
         | Cause::Queued
         | Cause::KeyPut
@@ -397,6 +407,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::LevelRaised
         | Cause::AccessChanged
         | Cause::Drained
+        | Cause::Resized
         | Cause::Deadlock => false,
     }
 }

@@ -56,7 +56,9 @@ impl Margins {
         let Some(lock) = event.lock() else { return };
         // Most holds are given back and concern no one here: decided without a copy.
         let concerns = match event.cause() {
-            Cause::Granted | Cause::Released | Cause::MinHoldOver => self.handovers.knows(lock),
+            Cause::Granted | Cause::Released | Cause::HandedOn | Cause::MinHoldOver => {
+                self.handovers.knows(lock)
+            }
             Cause::Expired
             | Cause::Revoked
             | Cause::Forced

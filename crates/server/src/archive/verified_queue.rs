@@ -17,6 +17,8 @@ pub(super) struct VerifiedQueue {
     ranks: BTreeSet<(u64, PlaceNumber)>,
     /// The others.
     undated: BTreeSet<PlaceNumber>,
+    /// The one that is granted next, because the holder hands its hold on to it.
+    chosen: Option<PlaceNumber>,
 }
 
 #[derive(Clone, Copy)]
@@ -38,6 +40,17 @@ impl VerifiedQueue {
         self.waits.insert(place, VerifiedWait { priority, rank_ms });
     }
 
+    /// A holder waits for an upgrade, before all others.
+    pub(super) fn add_first(&mut self, place: PlaceNumber) {
+        self.ranks.insert((0, place));
+        self.waits.insert(place, VerifiedWait { priority: PRIORITY_MAX, rank_ms: Some(0) });
+    }
+
+    /// The holder hands its hold on to this request.
+    pub(super) fn choose(&mut self, place: PlaceNumber) {
+        self.chosen = Some(place);
+    }
+
     /// A request no longer waits.
     pub(super) fn remove(&mut self, place: PlaceNumber) {
         self.take(place);
@@ -45,11 +58,15 @@ impl VerifiedQueue {
 
     /// A request is granted. Returns one that should have been granted before it.
     pub(super) fn grant(&mut self, place: PlaceNumber) -> Option<PlaceNumber> {
+        let chosen = self.chosen.take() == Some(place);
         let Some(own) = self.take(place) else {
             // It never waited and so passes no request, or its `Queued` event is missing; then all later ones are
             // behind it.
             return self.waits.keys().next().copied().filter(|first| *first < place);
         };
+        if chosen {
+            return None;
+        }
         let dated = match own.rank_ms {
             Some(rank_ms) => self.ranks.first().filter(|first| **first < (rank_ms, place)),
             None => self.ranks.iter().find(|(_, other)| self.is_earlier(*other, place, own)),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tenure_core::event::{Batch, Cause, Event, FORCED_NOW, Subject};
+use tenure_core::event::{Batch, Cause, Event, FORCED_NOW, Subject, UPGRADE};
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision, Token};
 
 use super::frame::RevisionRange;
@@ -166,7 +166,7 @@ impl Handovers {
                 }
                 return None;
             }
-            Cause::Released => HandoverKind::GivenBack,
+            Cause::Released | Cause::HandedOn => HandoverKind::GivenBack,
             Cause::Expired => HandoverKind::Expired,
             // What keeps others out for a shorter time than the holder has is only a lock-delay.
             Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress
@@ -204,6 +204,7 @@ struct VerifiedGrant {
     lease: Option<LeaseId>,
     mode: Mode,
     slot: Option<u32>,
+    place: Option<PlaceNumber>,
     phase: VerifiedPhase,
 }
 
@@ -281,6 +282,8 @@ pub struct Verifier {
     grants: BTreeMap<Box<str>, Vec<VerifiedGrant>>,
     queues: BTreeMap<Box<str>, VerifiedQueue>,
     newest_token: Option<Token>,
+    /// The place that a hold was handed on to last.
+    handed_on: Option<PlaceNumber>,
     handovers: Handovers,
     report: VerifyReport,
 }
@@ -345,19 +348,38 @@ impl Verifier {
             (Cause::Granted, Some(token), place) => {
                 self.report.grants += 1;
                 self.check_token(revision, lock, token);
-                self.check_queue(revision, lock, place);
+                // Of several slots for one request, the first has passed the queue.
+                if !self.is_granted(lock, place) {
+                    self.check_queue(revision, lock, place);
+                }
                 self.grant(revision, lock, token, event);
             }
             (Cause::Downgraded, Some(token), _) => {
                 self.check_token(revision, lock, token);
-                let grants = self.grants.get_mut(lock).into_iter().flatten();
-                for grant in grants.filter(|it| it.lease == event.lease) {
-                    (grant.token, grant.mode) = (token, Mode::Shared);
+                self.regrant(lock, token, event, Mode::Shared);
+            }
+            (Cause::Upgraded, Some(token), place) => {
+                self.check_token(revision, lock, token);
+                if let Some((queue, place)) = self.queues.get_mut(lock).zip(place) {
+                    queue.remove(place);
                 }
+                self.check_alone(revision, lock, token, event);
+                self.regrant(lock, token, event, Mode::Exclusive);
+            }
+            (Cause::Queued, _, Some(place)) if event.reason.as_deref() == Some(UPGRADE) => {
+                self.queues.entry(lock.into()).or_default().add_first(place);
             }
             (Cause::Queued, _, Some(place)) => {
                 let queue = self.queues.entry(lock.into()).or_default();
                 queue.add(place, clock_ms, event.priority.unwrap_or(0));
+            }
+            // Its giver chose who has it next.
+            (Cause::HandedOn, Some(token), place) => {
+                if let Some((queue, place)) = self.queues.get_mut(lock).zip(place) {
+                    queue.choose(place);
+                }
+                self.handed_on = place;
+                self.end(revision, lock, token, clock_ms, event);
             }
             // A waiter left, for whatever reason.
             (_, None, Some(place)) => {
@@ -368,6 +390,32 @@ impl Verifier {
             (_, Some(token), _) => self.end(revision, lock, token, clock_ms, event),
             _ => {}
         }
+    }
+
+    /// Notes that a hold has another mode, under another token.
+    fn regrant(&mut self, lock: &str, token: Token, event: &Event, mode: Mode) {
+        let grants = self.grants.get_mut(lock).into_iter().flatten();
+        for grant in grants.filter(|it| it.lease == event.lease) {
+            (grant.token, grant.mode) = (token, mode);
+        }
+    }
+
+    /// Checks that a hold that becomes exclusive is the only one.
+    fn check_alone(&mut self, revision: Revision, lock: &str, token: Token, event: &Event) {
+        let mut grants = self.grants.get(lock).into_iter().flatten();
+        if let Some(other) = grants.find(|it| it.lease != event.lease) {
+            let detail = format!(
+                "lock `{lock}` became exclusive with token {token} while token {} is there",
+                other.token
+            );
+            self.broke(Promise::OneHolder, revision, detail);
+        }
+    }
+
+    /// Whether a request has a grant of this lock already.
+    fn is_granted(&self, lock: &str, place: Option<PlaceNumber>) -> bool {
+        let grants = self.grants.get(lock).into_iter().flatten();
+        place.is_some() && grants.into_iter().any(|grant| grant.place == place)
     }
 
     fn check_token(&mut self, revision: Revision, lock: &str, token: Token) {
@@ -397,7 +445,9 @@ impl Verifier {
             (Mode::Slot { .. }, Mode::Slot { .. }) => other.slot == event.slot,
             _ => true,
         });
-        let over = matches!(mode, Mode::Slot { of } if grants.len() as u64 >= u64::from(of));
+        // A slot that is handed on stays what it was, also if the semaphore was made smaller.
+        let handed_on = event.place.is_some() && self.handed_on == event.place;
+        let over = matches!(mode, Mode::Slot { of, .. } if grants.len() as u64 >= u64::from(of));
         let detail = match other {
             Some(other) => {
                 let state = match other.phase {
@@ -411,11 +461,13 @@ impl Verifier {
                     other.token
                 ))
             }
-            None if over => Some(format!("semaphore `{lock}` was granted beyond its slots")),
+            None if over && !handed_on => {
+                Some(format!("semaphore `{lock}` was granted beyond its slots"))
+            }
             None => None,
         };
         let (lease, slot, phase) = (event.lease, event.slot, VerifiedPhase::Held);
-        grants.push(VerifiedGrant { token, lease, mode, slot, phase });
+        grants.push(VerifiedGrant { token, lease, mode, slot, place: event.place, phase });
         if let Some(detail) = detail {
             self.broke(Promise::OneHolder, revision, detail);
         }

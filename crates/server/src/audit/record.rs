@@ -112,6 +112,7 @@ fn is_candidate(event: &Recorded<'_>) -> bool {
         | Cause::LevelRaised
         | Cause::Drained
         | Cause::Undrained
+        | Cause::Resized
         | Cause::AccessChanged => true,
         Cause::KeyPut | Cause::KeyDeleted => {
             event.name().is_some_and(|name| name.starts_with(OWN_KEYS))
@@ -138,6 +139,7 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
         (Cause::AccessChanged, _) => "set_access",
         (Cause::Drained, _) => "drain",
         (Cause::Undrained, _) => "undrain",
+        (Cause::Resized, _) => "resize",
         (Cause::KeyPut, _) if name.starts_with(MEMBERS) => "member_written",
         (Cause::KeyDeleted, _) if name.starts_with(MEMBERS) => "member_removed",
         (Cause::KeyPut, _) if name.starts_with(INVITATIONS) && event.previous.is_none() => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::outcome::Outcome;
-use tenure_core::request::{Acquire, Command, RequestId};
+use tenure_core::request::{Command, RequestId};
 use tenure_node::{
     AcquireInput, AcquireOutput, AcquireTerms, Outcomes, PendingAcquire, Permit, SessionMessage,
     Weight,
@@ -41,16 +41,16 @@ struct PendingAcquireTask {
 }
 
 impl Dispatch {
-    /// Acquires locks and waits in their queues. The outcome is `Acquired`, a refusal, or `Queued` if the terms say to
-    /// keep the place in the queue.
+    /// Acquires locks, or upgrades a hold, and waits in their queues. The outcome is `Acquired`, a refusal, or `Queued`
+    /// if the terms say to keep the place in the queue.
     pub(crate) async fn acquire(
         &self,
         who: &Principal,
         id: RequestId<'_>,
-        acquire: Acquire<'_>,
+        ask: Command<'_>,
         terms: AcquireTerms,
     ) -> Result<Outcome, Failure> {
-        let (request, permit) = self.admitted(who, id, Command::Acquire(acquire))?;
+        let (request, permit) = self.admitted(who, id, ask)?;
         let (caller, reply) = oneshot::channel();
         let (session, begun_us) = (self.session(), self.now_us());
         let pending = PendingAcquire::new(who.clone(), id, terms, begun_us);

@@ -4,6 +4,8 @@
 //! counted. A task counts them periodically, and a reader of the metrics counts them first. Times are of this member's
 //! clock, from apply to apply.
 
+mod ended;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +22,6 @@ use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Histogram, Scale};
-use crate::node_metrics::LOSSES;
 use crate::os;
 
 /// The most first segments that have metrics of their own; all others count as `other`.
@@ -296,23 +297,15 @@ impl TimedHolds {
                         over.push(place);
                     }
                 }
+                (Cause::Upgraded, Some(place)) => over.push(place),
+                // Both name the end of a hold; the place is that of the receiver.
+                (cause, None) | (cause @ Cause::HandedOn, _) if ended::is_end(cause) => {
+                    ends = true;
+                    self.ended(name, &event, at_us);
+                }
                 (_, Some(place)) => {
                     ends = true;
                     over.push(place);
-                }
-                (cause, None) if cause == Cause::Released || LOSSES.contains(&cause) => {
-                    ends = true;
-                    let is_release = event.cause() == Cause::Released;
-                    self.totals.released += u64::from(is_release);
-                    self.totals.lost += u64::from(!is_release);
-                    let key = hold_key(name, &event);
-                    if let Some(since_us) = self.holds.remove(&key) {
-                        let held_us = at_us.saturating_sub(since_us);
-                        cells(&mut self.prefixes, &self.shown, name).holds.observe(held_us);
-                        if is_release {
-                            self.remember(key.1, held_us);
-                        }
-                    }
                 }
                 (
                     Cause::Cooled | Cause::DelayOver | Cause::MinHoldOver | Cause::Downgraded,

@@ -91,9 +91,9 @@ impl Class {
             Some(Command::Renew(_)) => Class::Renew,
             Some(Command::Revoke(_)) => Class::Revoke,
             Some(Command::Acquire(_)) => Class::Acquire,
-            Some(Command::Release(_) | Command::Leave(_)) => Class::Release,
+            Some(Command::Release(_) | Command::Leave(_) | Command::HandOn(_)) => Class::Release,
             Some(Command::Force(_)) => Class::Force,
-            Some(Command::Drain(_) | Command::Undrain(_)) => Class::Admin,
+            Some(Command::Drain(_) | Command::Undrain(_) | Command::Resize(_)) => Class::Admin,
             Some(
                 Command::Update(_)
                 | Command::Downgrade(_)
@@ -124,8 +124,8 @@ impl Class {
             (_, "LeaseGrant") => Class::Grant,
             (_, "LeaseRevoke" | "Revoke") => Class::Revoke,
             (_, "Lock" | "TryLock" | "Acquire" | "Campaign") => Class::Acquire,
-            (_, "Unlock" | "Release" | "Resign" | "Leave") => Class::Release,
-            (_, "Drain" | "Undrain") => Class::Admin,
+            (_, "Unlock" | "Release" | "Resign" | "Leave" | "HandOn") => Class::Release,
+            (_, "Drain" | "Undrain" | "Resize") => Class::Admin,
             (_, "Force") => Class::Force,
             (_, "Update" | "Downgrade" | "Progress" | "Stopped" | "Proclaim") => Class::Update,
             (_, "Put") => Class::Put,

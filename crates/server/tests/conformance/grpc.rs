@@ -239,10 +239,12 @@ impl Caller {
             Command::Leave(it) => as_answer!(locks.leave(self.request(it)), Left),
             Command::Stopped(it) => as_answer!(locks.stopped(self.request(it)), Stopped),
             Command::Downgrade(it) => as_answer!(locks.downgrade(self.request(it)), Downgraded),
+            Command::HandOn(it) => as_answer!(locks.hand_on(self.request(it)), HandedOn),
             Command::Progress(it) => as_answer!(locks.progress(self.request(it)), Progressed),
             Command::Update(it) => as_answer!(locks.update(self.request(it)), Updated),
             Command::Force(it) => as_answer!(locks.force(self.request(it)), Forced),
             Command::Drain(it) => as_answer!(locks.drain(self.request(it)), Drained),
+            Command::Resize(it) => as_answer!(locks.resize(self.request(it)), Resized),
             Command::Undrain(it) => as_answer!(locks.undrain(self.request(it)), Undrained),
             Command::Revoke(it) => as_answer!(leases.revoke(self.request(it)), Revoked),
             Command::Put(it) => match deadline_ms {
@@ -445,6 +447,8 @@ fn is_plain(ask: &v1::AcquireRequest) -> bool {
         && !ask.resume
         && ask.priority == 0
         && ask.progress_within_ms == 0
+        && ask.take == 0
+        && !ask.upgrade
         && !ask.election
         && !ask.independent
 }

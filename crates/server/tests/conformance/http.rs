@@ -256,6 +256,11 @@ fn by_command(command: &Command, deadline_ms: Option<u32>) -> Option<(Sent, &'st
             let body = json!({"lease": lease, "token": token, "mode": "shared"});
             (with("PATCH", format!("/v1/locks/{}", escaped(&it.lock)), &body), "downgraded")
         }
+        Command::HandOn(it) => {
+            let (lease, token) = (it.lease.to_string(), it.token.to_string());
+            let body = json!({"lease": lease, "token": token, "hand_on_to": it.to.to_string()});
+            (with("PATCH", format!("/v1/locks/{}", escaped(&it.lock)), &body), "handed_on")
+        }
         Command::Progress(it) => {
             let (lease, token) = (it.lease.to_string(), it.token.to_string());
             let body = json!({"lease": lease, "token": token, "progress": it.number.to_string()});
@@ -268,6 +273,15 @@ fn by_command(command: &Command, deadline_ms: Option<u32>) -> Option<(Sent, &'st
         }
         Command::Force(_) => (with("POST", "/v1/force".into(), &body), "forced"),
         Command::Drain(_) => (with("POST", "/v1/drains".into(), &body), "drained"),
+        Command::Resize(it) if it.slots == 0 => {
+            let path = format!("/v1/semaphores/{}?by={}", escaped(&it.lock), escaped(&it.by));
+            (bare("DELETE", path), "resized")
+        }
+        Command::Resize(it) => {
+            let mut body = body;
+            body.as_object_mut().unwrap().remove("lock");
+            (with("PUT", format!("/v1/semaphores/{}", escaped(&it.lock)), &body), "resized")
+        }
         Command::Undrain(it) => {
             let prefix = escaped(it.prefix.as_deref().unwrap_or_default());
             let path = format!("/v1/drains?prefix={prefix}&by={}", escaped(&it.by));

@@ -31,6 +31,11 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
             ("stopped", stopped)
         }
         Command::Downgrade(it) => ("downgrade", hold(&it.lock, it.lease, it.token)),
+        Command::HandOn(it) => {
+            let mut given = hold(&it.lock, it.lease, it.token);
+            given["to"] = json!(it.to.to_string());
+            ("hand_on", given)
+        }
         Command::Progress(it) => {
             let mut report = hold(&it.lock, it.lease, it.token);
             report["number"] = json!(it.number.to_string());
@@ -50,6 +55,10 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
         Command::Drain(it) => {
             let drain = json!({"prefix": it.prefix, "reason": it.reason});
             ("drain", with_by(drain, &it.by))
+        }
+        Command::Resize(it) => {
+            let resize = json!({"lock": it.lock, "slots": it.slots});
+            ("resize", with_by(resize, &it.by))
         }
         Command::Undrain(it) => ("undrain", with_by(json!({"prefix": it.prefix}), &it.by)),
         Command::Put(it) => {
@@ -102,24 +111,29 @@ pub(crate) fn lease(new: &v1::NewLease) -> Value {
     lease
 }
 
-fn mode(mode: i32, slots: u32) -> Map<String, Value> {
+fn mode(mode: i32, slots: u32, take: u32) -> Map<String, Value> {
     let mut how = Map::new();
     match mode {
         1 => drop(how.insert("mode".into(), json!("shared"))),
-        2 => drop(how.insert("slots".into(), json!(slots))),
+        2 => {
+            how.insert("slots".into(), json!(slots));
+            if take > 0 {
+                how.insert("take".into(), json!(take));
+            }
+        }
         _ => {}
     }
     how
 }
 
 fn acquire(ask: &v1::AcquireRequest) -> Value {
-    let mut body = mode(ask.mode, ask.slots);
+    let mut body = mode(ask.mode, ask.slots, ask.take);
     if !ask.lock.is_empty() {
         body.insert("lock".into(), json!(ask.lock));
     }
     if !ask.locks.is_empty() {
         let lock = |ask: &v1::LockAsk| {
-            let mut lock = mode(ask.mode, ask.slots);
+            let mut lock = mode(ask.mode, ask.slots, ask.take);
             lock.insert("lock".into(), json!(ask.lock));
             Value::Object(lock)
         };
@@ -146,6 +160,9 @@ fn acquire(ask: &v1::AcquireRequest) -> Value {
     }
     if !ask.supersede.is_empty() {
         body.insert("supersede".into(), json!(ask.supersede));
+    }
+    if ask.upgrade {
+        body.insert("upgrade".into(), json!(true));
     }
     if ask.progress_within_ms > 0 {
         body.insert("progress_within_ms".into(), json!(ask.progress_within_ms));
@@ -192,6 +209,7 @@ pub(crate) fn told(name: &str, it: &Value) -> Reported {
         "revoked" => Reported::new("revoked"),
         "left" => Reported::new("left"),
         "stopped" => Reported::new("stopped"),
+        "handed_on" => Reported::new("handed_on"),
         "progressed" => Reported::new("progressed").with("due", it["left_ms"].is_u64()),
         "downgraded" => {
             let token = number(&it["token"]).unsigned_abs();
@@ -200,6 +218,7 @@ pub(crate) fn told(name: &str, it: &Value) -> Reported {
         "updated" => Reported::new("updated").with("version", &it["version"]),
         "forced" => Reported::new("forced").with("cools", it["left_ms"].as_u64().unwrap() > 0),
         "drained" => Reported::new("drained"),
+        "resized" => Reported::new("resized"),
         "undrained" => Reported::new("undrained").with("existed", &it["existed"]),
         "put" => Reported::new("put").with("version", &it["version"]),
         "deleted" => Reported::new("deleted").with("existed", &it["existed"]),

@@ -229,10 +229,12 @@ pub(crate) fn told(
         Wire::Downgraded(it) => {
             Reported { grants: vec![(String::new(), it.token)], ..Reported::new("downgraded") }
         }
+        Wire::HandedOn(_) => Reported::new("handed_on"),
         Wire::Progressed(it) => Reported::new("progressed").with("due", it.left_ms.is_some()),
         Wire::Updated(it) => Reported::new("updated").with("version", it.version),
         Wire::Forced(it) => Reported::new("forced").with("cools", it.left_ms > 0),
         Wire::Drained(_) => Reported::new("drained"),
+        Wire::Resized(_) => Reported::new("resized"),
         Wire::Undrained(it) => Reported::new("undrained").with("existed", it.existed),
         Wire::Put(it) => Reported::new("put").with("version", it.version),
         Wire::Deleted(it) => Reported::new("deleted").with("existed", it.existed),

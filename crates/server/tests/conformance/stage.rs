@@ -205,6 +205,13 @@ impl Stage {
                     ..Default::default()
                 })
             }
+            "hand" => Command::HandOn(v1::HandOnRequest {
+                lock: name(),
+                lease,
+                token: token(),
+                to: step.option("to").map_or(0, |who| self.lease(who)),
+                ..Default::default()
+            }),
             "progress" => Command::Progress(v1::ProgressRequest {
                 lock: name(),
                 lease,
@@ -223,6 +230,11 @@ impl Stage {
                 let (prefix, reason, by) = (Some(name()), reason(), by());
                 Command::Drain(v1::DrainRequest { prefix, reason, by })
             }
+            "resize" => Command::Resize(v1::ResizeRequest {
+                lock: name(),
+                slots: step.option("slots").map_or(0, |it| it.parse().unwrap()),
+                by: by(),
+            }),
             "undrain" => Command::Undrain(v1::UndrainRequest { prefix: Some(name()), by: by() }),
             "force" => {
                 let (lock, token) = (name(), token());
@@ -281,6 +293,7 @@ impl Stage {
             (None, Some(slots)) => (v1::Mode::Slot.into(), slots.parse().unwrap()),
             _ => (v1::Mode::Exclusive.into(), 0),
         };
+        let take = step.option("take").map_or(0, |it| it.parse().unwrap());
         let many = step.option("many").map(|it| it.parse::<usize>().unwrap());
         let several: Vec<_> = match many {
             Some(many) => (0..many).map(|it| self.name(&format!("many-{it}"))).collect(),
@@ -298,6 +311,7 @@ impl Stage {
             supersede: step.option("supersede").unwrap_or_default().to_owned(),
             resume: step.option("resume").is_some(),
             progress_within_ms: step.option("progress").map_or(0, ms),
+            upgrade: step.option("upgrade").is_some(),
             priority: step.option("priority").map_or(0, |it| it.parse().unwrap()),
             independent: step.option("independent").is_some(),
             election: step.option("election").is_some(),
@@ -310,9 +324,9 @@ impl Stage {
             None => v1::AcquireRequest { lease, ..ask },
         };
         match &several[..] {
-            [one] => v1::AcquireRequest { lock: one.clone(), mode, slots, ..ask },
+            [one] => v1::AcquireRequest { lock: one.clone(), mode, slots, take, ..ask },
             _ => {
-                let part = |lock: &String| v1::LockAsk { lock: lock.clone(), mode, slots };
+                let part = |lock: &String| v1::LockAsk { lock: lock.clone(), mode, slots, take };
                 v1::AcquireRequest { locks: several.iter().map(part).collect(), ..ask }
             }
         }

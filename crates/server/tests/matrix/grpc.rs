@@ -228,6 +228,8 @@ fn locks(name: &str, row: &Row) -> Option<Vec<u8>> {
         "Downgrade" => {
             v1::DowngradeRequest { lock, lease, token, ..Default::default() }.encode_to_vec()
         }
+        "HandOn" => v1::HandOnRequest { lock, lease, token, to: lease, ..Default::default() }
+            .encode_to_vec(),
         "Progress" => v1::ProgressRequest { lock, lease, token, number: 1, ..Default::default() }
             .encode_to_vec(),
         "Drain" => {
@@ -237,6 +239,10 @@ fn locks(name: &str, row: &Row) -> Option<Vec<u8>> {
         "Undrain" => {
             let prefix = Some(row.name("spare"));
             v1::UndrainRequest { prefix, by: String::new() }.encode_to_vec()
+        }
+        "Resize" => {
+            let lock = row.name("spare");
+            v1::ResizeRequest { lock, slots: 3, by: String::new() }.encode_to_vec()
         }
         "ListDrains" => Vec::new(),
         "Explain" => v1::ExplainRequest { lock, lease, ..Default::default() }.encode_to_vec(),

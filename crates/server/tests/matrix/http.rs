@@ -135,6 +135,10 @@ pub(super) fn request(route: &str, variant: &str, row: &Row) -> Option<HttpReque
         "POST /v1/drains" => {
             (path.to_owned(), json!({"prefix": row.name("spare"), "reason": "new disks"}))
         }
+        "DELETE /v1/semaphores/{lock}" => (format!("/v1/semaphores/{}", row.name("spare")), none),
+        "PUT /v1/semaphores/{lock}" => {
+            (format!("/v1/semaphores/{}", row.name("spare")), json!({"slots": 3}))
+        }
         "POST /v1/force" => (
             path.to_owned(),
             json!({"lock": lock, "token": token, "reason": "it is needed elsewhere"}),

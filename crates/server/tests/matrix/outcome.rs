@@ -58,6 +58,9 @@ const RIGHT: &[(&str, &str)] = &[
     ("ClusterService/TransferLeadership", "MEMBER_NOT_FOUND"),
     ("POST /v1/cluster/members/{member} promote", "MEMBER_NOT_FOUND"),
     ("POST /v1/cluster/members/{member} lead", "MEMBER_NOT_FOUND"),
+    // No lease waits for the lock.
+    ("LockAdminService/HandOn", "NOT_WAITING"),
+    ("hand_on", "NOT_WAITING"),
 ];
 
 /// Calls that need no lease of another principal: they grant one, or list those of the caller.

@@ -59,7 +59,7 @@ pub(super) fn request(made: &mut Generator, view: &ObservedState) -> OwnedReques
         }
         5 => {
             let of = if made.rng.bool() { 0 } else { 1_025 };
-            OwnedCommand::Acquire(ask(lease, vec![("a".into(), Mode::Slot { of })], AskWait::No))
+            OwnedCommand::Acquire(ask(lease, vec![("a".into(), Mode::slot(of))], AskWait::No))
         }
         6 => {
             let locks = ["b", "a", "b", "a"].map(|lock| (lock.to_owned(), Mode::Exclusive));

@@ -225,7 +225,9 @@ pub(super) fn sign(made: &mut Generator, view: &ObservedState, request: &mut Own
         OwnedCommand::Release(hold)
         | OwnedCommand::Downgrade(hold)
         | OwnedCommand::Update { hold, .. }
-        | OwnedCommand::Progress { hold, .. } => number(&hold.lease),
+        | OwnedCommand::Progress { hold, .. }
+        | OwnedCommand::HandOn { hold, .. } => number(&hold.lease),
+        OwnedCommand::Upgrade { lease, .. } => number(lease),
         OwnedCommand::Stopped { lease, .. } => Some(lease.get()),
         OwnedCommand::Put { lease, .. } => lease.as_ref().and_then(number).or(Some(1)),
         OwnedCommand::Delete { .. } => Some(1),
@@ -235,7 +237,8 @@ pub(super) fn sign(made: &mut Generator, view: &ObservedState, request: &mut Own
         | OwnedCommand::RaiseLevel { .. }
         | OwnedCommand::SetAccess(_)
         | OwnedCommand::Drain { .. }
-        | OwnedCommand::Undrain { .. } => None,
+        | OwnedCommand::Undrain { .. }
+        | OwnedCommand::Resize { .. } => None,
     };
     let own = lease.map_or("root", |number| PRINCIPALS[(number % 10 % 2) as usize]);
     let others = ["", "ana", "bob", "root", "eve", "tenure/member", "tenure/member/root"];

@@ -3,8 +3,8 @@
 //! Most commands are about the present state; some are late and name something of the past.
 
 use tenure_core::request::{
-    AskWait, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LeaseRef, Purpose,
-    Urgency,
+    AskWait, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_SHARES, LeaseRef,
+    Purpose, Urgency,
 };
 use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
@@ -83,6 +83,8 @@ fn command(made: &mut Generator, view: &ObservedState, kind: CommandKind) -> Own
         CommandKind::Progress => {
             OwnedCommand::Progress { hold: hold(made, view), number: made.rng.u64(..8) }
         }
+        CommandKind::Upgrade => super::hand_on::upgrade(made, view),
+        CommandKind::HandOn => super::hand_on::hand_on(made, view),
         CommandKind::Update => {
             OwnedCommand::Update { hold: hold(made, view), metadata: metadata(made) }
         }
@@ -117,6 +119,18 @@ fn command(made: &mut Generator, view: &ObservedState, kind: CommandKind) -> Own
             let prefix = drained.unwrap_or_else(|| prefix(made));
             let by = who(&reason(made)).to_owned();
             OwnedCommand::Undrain { prefix, by }
+        }
+        CommandKind::Resize => {
+            // Mostly a semaphore with a queue: the others have nobody to grant to or to end.
+            let waited = view.locks.iter().filter(|lock| lock.slots.is_some() && lock.waiting > 0);
+            let waited: Vec<&str> = waited.map(|lock| lock.lock.as_str()).collect();
+            let lock = match pick(&mut made.rng, &waited).filter(|_| made.rng.u32(..4) > 0) {
+                Some(lock) => (*lock).to_owned(),
+                None => any_lock(made),
+            };
+            let slots = (made.rng.u32(..5) > 0).then(|| made.rng.u32(0..=6));
+            let by = who(&reason(made)).to_owned();
+            OwnedCommand::Resize { lock, slots, by }
         }
         CommandKind::Abandon => abandon(made, view),
         CommandKind::Acquire | CommandKind::Retry | CommandKind::Absurd | CommandKind::Raw => {
@@ -228,7 +242,7 @@ pub(super) fn lease_ref(made: &mut Generator, view: &ObservedState) -> LeaseRef 
 }
 
 /// A reference to a lease by id, or by its handle if it is still live.
-fn reference(
+pub(super) fn reference(
     made: &mut Generator,
     view: &ObservedState,
     lease: LeaseId,
@@ -277,7 +291,7 @@ fn grant(made: &mut Generator, view: &ObservedState) -> PastGrant {
     }
 }
 
-fn hold(made: &mut Generator, view: &ObservedState) -> OwnedHold {
+pub(super) fn hold(made: &mut Generator, view: &ObservedState) -> OwnedHold {
     let grant = grant(made, view);
     let mut lease = reference(made, view, grant.lease, grant.created);
     let mut lock = grant.lock;
@@ -347,13 +361,21 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
         .map(|index| {
             let (name, slots) = &swarm.locks[*index];
             let mode = match slots {
-                _ if rng.u32(..40) == 0 => Mode::Slot { of: rng.u32(1..=3) },
+                _ if rng.u32(..40) == 0 => Mode::slot(rng.u32(1..=3)),
                 Some(_) if rng.u32(..40) == 0 => Mode::Exclusive,
-                Some(of) => Mode::Slot { of: *of },
+                Some(of) => Mode::slot(*of),
                 None if rng.u32(..100) < swarm.shared => Mode::Shared,
                 None => Mode::Exclusive,
             };
-            (name.clone(), mode)
+            let shared = swarm.shares > 0 && rng.u32(..100) < swarm.shares;
+            let known = shared && (view.level >= LEVEL_SHARES || rng.u32(..20) == 0);
+            match mode {
+                // Sometimes one more than there are.
+                Mode::Slot { of, .. } if known => {
+                    (name.clone(), Mode::Slot { of, take: rng.u32(1..=of + 1).min(rng.u32(1..=6)) })
+                }
+                _ => (name.clone(), mode),
+            }
         })
         .collect();
     let wait = match () {

@@ -6,6 +6,7 @@
 mod absurd;
 mod access;
 mod command;
+mod hand_on;
 mod memory;
 pub mod step;
 mod swarm;
@@ -45,6 +46,8 @@ impl Generator {
         let swarm = if seed % 4 == 3 { swarm.with_access() } else { swarm };
         let swarm = if seed % 5 == 4 { swarm.with_priorities(seed) } else { swarm };
         let swarm = if seed % 7 == 6 { swarm.with_progress(seed) } else { swarm };
+        let swarm = if seed % 6 == 5 { swarm.with_hand_on(seed) } else { swarm };
+        let swarm = if seed % 9 == 8 { swarm.with_shares(seed) } else { swarm };
         // Lengths differ: short sequences are cheap and find shallow bugs.
         let left = rng.usize(commands.div_ceil(4)..=commands.max(1));
         Self {

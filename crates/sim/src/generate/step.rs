@@ -8,7 +8,7 @@ use tenure_core::StoppedFor;
 use tenure_core::codec;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
-    NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
+    NewLease, Purpose, Put, Request, RequestId, Revoker, Upgrade, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
@@ -207,6 +207,22 @@ pub enum OwnedCommand {
         hold: OwnedHold,
         number: u64,
     },
+    Upgrade {
+        lease: LeaseRef,
+        lock: String,
+        wait: AskWait,
+        resume: bool,
+        independent: bool,
+    },
+    HandOn {
+        hold: OwnedHold,
+        to: LeaseId,
+    },
+    Resize {
+        lock: String,
+        slots: Option<u32>,
+        by: String,
+    },
     Update {
         hold: OwnedHold,
         metadata: Vec<u8>,
@@ -303,6 +319,13 @@ impl OwnedCommand {
             OwnedCommand::Progress { hold, number } => {
                 Command::Progress { hold: hold.lend(), number: *number }
             }
+            OwnedCommand::Upgrade { lease, lock, wait, resume, independent } => {
+                let (lease, wait) = (*lease, *wait);
+                let (resume, independent) = (*resume, *independent);
+                Command::Upgrade(Upgrade { lease, lock, wait, resume, independent })
+            }
+            OwnedCommand::HandOn { hold, to } => Command::HandOn { hold: hold.lend(), to: *to },
+            OwnedCommand::Resize { lock, slots, by } => Command::Resize { lock, slots: *slots, by },
             OwnedCommand::Update { hold, metadata } => {
                 Command::Update { hold: hold.lend(), metadata }
             }

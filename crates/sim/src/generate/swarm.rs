@@ -29,6 +29,9 @@ pub(super) enum CommandKind {
     Drain,
     Undrain,
     Progress,
+    Upgrade,
+    HandOn,
+    Resize,
     /// A repetition of an earlier request.
     Retry,
     /// A request that no client would send.
@@ -130,6 +133,8 @@ pub(super) struct Swarm {
     pub progress: u32,
     /// Whether leases last for minutes and time passes fast, so that waiters grow old.
     pub patient: bool,
+    /// The percentage of asks for slots that take several.
+    pub shares: u32,
 }
 
 /// Names with common prefixes, one of them too long to be kept inline.
@@ -217,6 +222,7 @@ impl Swarm {
             priority: 0,
             progress: 0,
             patient: false,
+            shares: 0,
         }
     }
 
@@ -243,6 +249,36 @@ impl Swarm {
         self.progress = rng.u32(20..=80);
         let weight = self.total.div_ceil(rng.u32(4..=16));
         self.weights.push((CommandKind::Progress, weight));
+        self.total += weight;
+        self
+    }
+
+    /// Adds upgrades of shared holds, and holds that are handed on.
+    pub(super) fn with_hand_on(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        self.shared = self.shared.max(rng.u32(20..=70));
+        // Both need holders and waiters that stay.
+        (self.tries, self.multi) = (self.tries.min(10), self.multi.min(20));
+        (self.patient, self.newest) = (rng.bool(), rng.u32(..10) > 0);
+        for kind in [CommandKind::Upgrade, CommandKind::HandOn] {
+            let weight = self.total.div_ceil(rng.u32(4..=16));
+            self.weights.push((kind, weight));
+            self.total += weight;
+        }
+        self
+    }
+
+    /// Makes some requests of the sequence take several slots, and sets the sizes of semaphores now and then.
+    pub(super) fn with_shares(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        self.shares = rng.u32(20..=80);
+        for (_, slots) in &mut self.locks {
+            if rng.u32(..3) > 0 {
+                *slots = Some(rng.u32(1..=5));
+            }
+        }
+        let weight = self.total.div_ceil(rng.u32(6..=30));
+        self.weights.push((CommandKind::Resize, weight));
         self.total += weight;
         self
     }

@@ -42,8 +42,12 @@ impl AskCounts {
 
     fn count(&mut self, request: &Request<'_>, outcome: &Outcome) {
         let (place, change) = match (&request.command, &outcome.result) {
-            (Command::Acquire(_), Ok(Answer::Acquired(acquired))) => (acquired.place, 1),
-            (Command::Acquire(_), Ok(Answer::Queued(queued))) => (queued.place, 1),
+            (Command::Acquire(_) | Command::Upgrade(_), Ok(Answer::Acquired(acquired))) => {
+                (acquired.place, 1)
+            }
+            (Command::Acquire(_) | Command::Upgrade(_), Ok(Answer::Queued(queued))) => {
+                (queued.place, 1)
+            }
             // A repeated abandon takes nothing off, but looks the same as one that ran. Taking off too much may hide a
             // fault but never invents one.
             (Command::Abandon(abandon), Ok(Answer::Abandoned { .. })) => (abandon.place, -1),

@@ -168,9 +168,11 @@ fn acted_on(command: &Command<'_>, answer: &Answer) -> Vec<LeaseRef> {
             Command::Release(hold)
             | Command::Downgrade(hold)
             | Command::Update { hold, .. }
-            | Command::Progress { hold, .. },
+            | Command::Progress { hold, .. }
+            | Command::HandOn { hold, .. },
             _,
         ) => vec![hold.lease],
+        (Command::Upgrade(upgrade), _) => vec![upgrade.lease],
         (Command::Acquire(acquire), _) => match acquire.lease {
             AskLease::Existing(lease) => vec![lease],
             AskLease::New(_) => Vec::new(),

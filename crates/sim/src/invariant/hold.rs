@@ -23,7 +23,8 @@ pub(super) fn before_command(
         Command::Release(hold)
         | Command::Downgrade(hold)
         | Command::Update { hold, .. }
-        | Command::Progress { hold, .. } => held(ledger, handles, hold),
+        | Command::Progress { hold, .. }
+        | Command::HandOn { hold, .. } => held(ledger, handles, hold),
         Command::Force { lock, token, .. } => {
             let grant = find(ledger, lock, *token);
             let standing = grant.map(|grant| grant.standing);

@@ -57,6 +57,8 @@ pub(super) fn before_command(
         | (Command::Update { hold, .. } | Command::Progress { hold, .. }, _) => {
             must_live(ledger, handles, hold.lease, "holds")
         }
+        (Command::HandOn { hold, .. }, _) => must_live(ledger, handles, hold.lease, "hands on"),
+        (Command::Upgrade(it), _) => must_live(ledger, handles, it.lease, "upgrades"),
         (Command::Leave { lease, .. }, _) => must_live(ledger, handles, *lease, "leaves"),
         (Command::Acquire(acquire), _) => match acquire.lease {
             AskLease::Existing(lease) => must_live(ledger, handles, lease, "asks"),

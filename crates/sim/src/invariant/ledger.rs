@@ -15,6 +15,7 @@ use tenure_types::{HolderState, LeaseId, Limit, Mode, Name, PlaceNumber, Revisio
 use super::Handles;
 use super::handle::LeaseKey;
 use super::priority::AskedAt;
+use super::upgrade;
 use crate::observe::{ObservedCommand, ObservedStep};
 
 /// The largest clock, by the rules.
@@ -85,6 +86,8 @@ pub struct ObservedLedger {
     pub asked: BTreeMap<PlaceNumber, AskedAt>,
     /// Places as they were last seen.
     pub groups: BTreeMap<PlaceNumber, WaiterView>,
+    /// The place to which a hold was handed on in this entry.
+    pub handed_on: Option<PlaceNumber>,
     /// Drained prefixes.
     pub drains: BTreeSet<String>,
     /// An upper bound of the time until which nothing may be granted after a restore.
@@ -213,10 +216,12 @@ impl ObservedLedger {
             };
             self.leases.insert(lease.id, known);
         }
+        self.handed_on = None;
         let waiters = seen.after.queues.iter().flatten();
         let asked = |waiter: &WaiterView| AskedAt {
             clock: self.clock - waiter.waiting_ms,
             priority: waiter.priority,
+            upgrade: upgrade::is_one(seen.after, waiter),
         };
         self.asked = waiters.clone().map(|waiter| (waiter.place, asked(waiter))).collect();
         self.groups = waiters.map(|waiter| (waiter.place, waiter.clone())).collect();
@@ -342,7 +347,8 @@ impl ObservedLedger {
             if let Some(lease) = event.lease {
                 queue.push_back((place, lease));
                 let (clock, priority) = (self.clock, event.priority.unwrap_or(0));
-                self.asked.insert(place, AskedAt { clock, priority });
+                let upgrade = event.reason.as_deref() == Some("upgrade");
+                self.asked.insert(place, AskedAt { clock, priority, upgrade });
             }
         } else {
             queue.retain(|(other, _)| *other != place);
@@ -358,7 +364,12 @@ impl ObservedLedger {
     ) {
         match event.cause {
             Cause::Granted => self.granted(part, lock, token, event),
-            Cause::Downgraded => self.downgraded(lock, token, event),
+            Cause::Downgraded => self.regranted(lock, token, event, Mode::Shared),
+            Cause::Upgraded => self.regranted(lock, token, event, Mode::Exclusive),
+            Cause::HandedOn => {
+                self.handed_on = event.place;
+                self.grants.remove(&token);
+            }
             Cause::Updated => {}
             cause => {
                 let ends = self.clock.saturating_add(event.left_ms.unwrap_or(0));
@@ -410,7 +421,11 @@ impl ObservedLedger {
         }
     }
 
-    fn downgraded(&mut self, lock: &Name, token: Token, event: &Event) {
+    /// Records that a hold has another mode, under a new token.
+    fn regranted(&mut self, lock: &Name, token: Token, event: &Event, mode: Mode) {
+        if let (Some(queue), Some(place)) = (self.queues.get_mut(lock), event.place) {
+            queue.retain(|(other, _)| *other != place);
+        }
         let old = self.grants.iter().find(|(_, grant)| {
             grant.lock == *lock
                 && Some(grant.lease.0) == event.lease
@@ -419,7 +434,7 @@ impl ObservedLedger {
         if let Some(old) = old.map(|(token, _)| *token)
             && let Some(mut grant) = self.grants.remove(&old)
         {
-            grant.mode = Mode::Shared;
+            grant.mode = mode;
             self.grants.insert(token, grant);
         }
     }

@@ -7,6 +7,7 @@ mod abandon;
 mod access;
 mod drain;
 mod exclusion;
+mod hand_on;
 mod handle;
 mod history;
 mod hold;
@@ -17,9 +18,11 @@ mod once;
 mod priority;
 mod progress;
 mod queue;
+mod shares;
 mod supersede;
 mod time;
 mod token;
+mod upgrade;
 
 use tenure_core::{Machine, StoppedFor};
 
@@ -56,6 +59,7 @@ pub struct Checks {
     asks: abandon::AskCounts,
     access: access::AccessLedger,
     progress: progress::KnownPromises,
+    shares: shares::KnownShares,
     steps: u64,
 }
 
@@ -94,7 +98,8 @@ impl Checks {
     ) -> CheckResult {
         self.steps += 1;
         self.ledger.restored(seen, stopped);
-        if !seen.after.leases.is_empty() || !seen.after.locks.is_empty() {
+        let used = seen.after.locks.iter().any(|lock| !lock.sized || !lock.holders.is_empty());
+        if !seen.after.leases.is_empty() || used {
             return Err(InvariantViolation::new("S5", "a lease or lock survived the restore"));
         }
         self.views(machine, seen)
@@ -118,12 +123,16 @@ impl Checks {
                 self.tokens.event(event, seen.epoch)?;
                 lease::event(ledger, event)?;
                 queue::event(ledger, event)?;
-                exclusion::event(ledger, event)?;
+                exclusion::event(ledger, &part, event)?;
                 drain::event(ledger, event)?;
                 supersede::event(ledger, &part, event)?;
+                upgrade::event(ledger, event)?;
+                hand_on::event(ledger, &part, event)?;
                 time::event(ledger, &part, event)?;
+                self.shares.event(&part, event)?;
                 self.ledger.event(&part, event);
             }
+            self.shares.end(&part)?;
             if let Some((request, outcome)) = part.command {
                 time::renewal(&self.ledger, handles, &self.access, request, outcome)?;
                 self.ledger.answered(handles, request, outcome);
@@ -139,7 +148,9 @@ impl Checks {
         time::views(&self.ledger, seen)?;
         queue::views(&self.ledger, seen)?;
         self.progress.views(seen)?;
+        self.shares.views(seen)?;
         supersede::views(seen)?;
+        upgrade::views(seen.after)?;
         history::check(machine, seen, self.steps)?;
         self.ledger.settle(seen);
         Ok(())

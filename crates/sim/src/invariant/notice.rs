@@ -2,7 +2,7 @@
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Notice, TakenBy};
-use tenure_types::{Handle, LeaseId, Revision};
+use tenure_types::{Handle, LeaseId, Refusal, Revision};
 
 use super::{CheckResult, Handles, InvariantViolation};
 use crate::observe::ObservedStep;
@@ -13,7 +13,8 @@ pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
         let good = match notice {
             Notice::Granted { lease, place, revision, .. } => {
                 told(seen, handles, *lease, *revision, |event| {
-                    event.cause == Cause::Granted && event.place == Some(*place)
+                    matches!(event.cause, Cause::Granted | Cause::Upgraded)
+                        && event.place == Some(*place)
                 })
             }
             Notice::Lost { lease, token, revision, cause, word, .. } => {
@@ -23,16 +24,17 @@ pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
                         && says(event, word.as_deref())
                 })
             }
-            Notice::WaitEnded { lease, place, revision, by } => {
+            Notice::WaitEnded { lease, place, revision, refusal } => {
                 told(seen, handles, *lease, *revision, |event| {
-                    let cause = match by {
-                        None => Cause::WaitTimeout,
-                        Some(_) => Cause::Superseded,
+                    let (right, client) = match refusal.as_deref() {
+                        // An upgrade leaves the queue when its hold has ended.
+                        None => (matches!(event.cause, Cause::WaitTimeout | Cause::Left), None),
+                        Some(Refusal::Superseded(by)) => {
+                            (event.cause == Cause::Superseded, Some(&by.client))
+                        }
+                        Some(_) => (event.cause == Cause::TooManySlots, None),
                     };
-                    let client = by.as_ref().map(|by| &by.client);
-                    event.cause == cause
-                        && event.place == Some(*place)
-                        && event.by.as_ref() == client
+                    right && event.place == Some(*place) && event.by.as_ref() == client
                 })
             }
             Notice::LeaseEnded { lease, revision, cause, word } => {

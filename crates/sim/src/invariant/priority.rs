@@ -11,12 +11,14 @@ const STEP_MS: u64 = 30_000;
 pub struct AskedAt {
     pub clock: u64,
     pub priority: u8,
+    /// Whether its lease holds the lock and waits for an upgrade.
+    pub upgrade: bool,
 }
 
 impl AskedAt {
     /// An ask without a priority.
     pub(super) fn plain(clock: u64) -> Self {
-        Self { clock, priority: 0 }
+        Self { clock, priority: 0, upgrade: false }
     }
 
     /// How long this one can be passed by new asks of a priority.
@@ -32,6 +34,9 @@ pub(super) trait Precedes {
 
 impl Precedes for (AskedAt, PlaceNumber) {
     fn precedes(self, other: Self) -> bool {
+        if self.0.upgrade != other.0.upgrade {
+            return self.0.upgrade;
+        }
         if self.1 > other.1 {
             return !other.precedes(self);
         }
@@ -43,5 +48,9 @@ impl Precedes for (AskedAt, PlaceNumber) {
 
 /// The invariant that the order of two asks belongs to.
 pub(super) fn of_order(a: AskedAt, b: AskedAt) -> &'static str {
-    if a.priority == b.priority { "Q1" } else { "Q7" }
+    match a.priority == b.priority {
+        _ if a.upgrade || b.upgrade => "Q8",
+        true => "Q1",
+        false => "Q7",
+    }
 }

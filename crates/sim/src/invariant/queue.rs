@@ -7,6 +7,7 @@ use tenure_core::view::{LockView, WaiterView};
 use tenure_types::{HolderState, Mode, Name};
 
 use super::priority::{AskedAt, Precedes, of_order};
+use super::upgrade;
 use super::{CheckResult, Handles, InvariantViolation, ObservedLedger};
 use crate::observe::{ObservedState, ObservedStep};
 
@@ -46,6 +47,8 @@ pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
     };
     let Some(queue) = ledger.queues.get(lock) else { return Ok(()) };
     match event.cause {
+        // Its giver chose it.
+        Cause::Granted if ledger.handed_on == Some(place) => Ok(()),
         Cause::Granted => {
             // A place that never waited has no priority to pass others by.
             let asked = |it| ledger.asked.get(&it).copied().unwrap_or(AskedAt::plain(ledger.clock));
@@ -79,7 +82,7 @@ pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
 pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckResult {
     let view = seen.after;
     for (lock, queue) in view.locks.iter().zip(&view.queues) {
-        in_order(view.clock, lock, queue)?;
+        in_order(view, lock, queue)?;
         for waiter in queue {
             waits_rightly(ledger, seen, lock, waiter)?;
         }
@@ -95,9 +98,10 @@ pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckRe
     Ok(())
 }
 
-fn in_order(clock: u64, lock: &LockView, queue: &[WaiterView]) -> CheckResult {
+fn in_order(view: &ObservedState, lock: &LockView, queue: &[WaiterView]) -> CheckResult {
     let asked = |it: &WaiterView| {
-        (AskedAt { clock: clock - it.waiting_ms, priority: it.priority }, it.place)
+        let (clock, upgrade) = (view.clock - it.waiting_ms, upgrade::is_one(view, it));
+        (AskedAt { clock, priority: it.priority, upgrade }, it.place)
     };
     let mut before: Option<&WaiterView> = None;
     for (ahead, waiter) in (0u64..).zip(queue) {
@@ -140,7 +144,7 @@ fn waits_rightly(
             && holder.lease == waiter.lease
             && live.is_some_and(|lease| lease.created == holder.lease_created)
     });
-    if held {
+    if held && !upgrade::is_one(view, waiter) {
         let detail = format!("lock {:?}: its holder waits for it too: {waiter:?}", lock.lock);
         return Err(InvariantViolation::new("Q3", detail));
     }
@@ -155,6 +159,9 @@ fn grantable(view: &ObservedState, waiter: &WaiterView) -> bool {
         let Some(first) = queue.first().filter(|first| first.place == waiter.place) else {
             return false;
         };
+        if upgrade::is_one(view, first) {
+            return lock.holders.len() == 1;
+        }
         let drained = |prefix: &str| lock.lock.starts_with(prefix);
         if view.drains.iter().any(|drain| drained(&drain.prefix)) {
             return false;
@@ -162,7 +169,7 @@ fn grantable(view: &ObservedState, waiter: &WaiterView) -> bool {
         match first.mode {
             Mode::Exclusive => lock.holders.is_empty(),
             Mode::Shared => lock.holders.iter().all(|holder| holder.mode == Mode::Shared),
-            Mode::Slot { of } => (lock.holders.len() as u64) < u64::from(of),
+            Mode::Slot { of, take } => lock.holders.len() as u64 + u64::from(take) <= u64::from(of),
         }
     })
 }

@@ -13,9 +13,9 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Checks a grant, or a downgrade, which also gets a new token.
+    /// Checks a grant, or a downgrade or an upgrade, which also get a new token.
     pub(super) fn event(&mut self, event: &Event, epoch: Epoch) -> CheckResult {
-        if !matches!(event.cause, Cause::Granted | Cause::Downgraded) {
+        if !matches!(event.cause, Cause::Granted | Cause::Downgraded | Cause::Upgraded) {
             return Ok(());
         }
         let Some(token) = event.token else {

@@ -55,6 +55,7 @@ impl Model {
                 released = true;
                 self.end_event(&lock, held_event(Cause::Released, &lock, &grant));
                 self.end_held(&lock, grant.token);
+                self.end_upgrade(&lock, lease);
                 touched.push(lock);
             } else if let Some(kept) = self.grant_mut(&lock, grant.token) {
                 kept.asks = grant.asks;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::access::{AccessChange, IssuerKeys};
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::Answer;
-use tenure_core::request::{Command, LeaseRef, Purpose, Request, Revoker};
+use tenure_core::request::{Command, Hold, LeaseRef, Purpose, Request, Revoker, Upgrade};
 use tenure_types::{
     LeaseId, Name, Quota, QuotaSetter, QuotaSource, Quotas, Refusal, Verb, VerbSet,
 };
@@ -122,11 +122,13 @@ impl Rules {
                 let force = || if ask.priority > 0 { each(Verb::Force) } else { None };
                 each(verb).or_else(force)
             }
-            Command::Downgrade(hold)
-            | Command::Update { hold, .. }
-            | Command::Progress { hold, .. } => may(Verb::Acquire, hold.lock)
-                .and(may(Verb::Elect, hold.lock))
-                .map(|_| Verb::Acquire),
+            Command::Downgrade(Hold { lock, .. })
+            | Command::Update { hold: Hold { lock, .. }, .. }
+            | Command::Progress { hold: Hold { lock, .. }, .. }
+            | Command::HandOn { hold: Hold { lock, .. }, .. }
+            | Command::Upgrade(Upgrade { lock, .. }) => {
+                may(Verb::Acquire, lock).and(may(Verb::Elect, lock)).map(|_| Verb::Acquire)
+            }
             Command::Force { lock, .. } => may(Verb::Force, lock),
             Command::Put(put) => may(Verb::Keys, put.key),
             Command::Delete { key, .. } => may(Verb::Keys, key),
@@ -137,6 +139,7 @@ impl Rules {
             Command::Drain { prefix, .. } | Command::Undrain { prefix, .. } => {
                 may(Verb::Operate, prefix)
             }
+            Command::Resize { lock, .. } => may(Verb::Operate, lock),
         }
     }
 
@@ -348,7 +351,8 @@ impl Model {
                 | (Command::SetLimits(_), Cause::LimitsSet, _)
                 | (Command::RaiseLevel { .. }, Cause::LevelRaised, _)
                 | (Command::Drain { .. }, Cause::Drained, _)
-                | (Command::Undrain { .. }, Cause::Undrained, _) => true,
+                | (Command::Undrain { .. }, Cause::Undrained, _)
+                | (Command::Resize { .. }, Cause::Resized, _) => true,
                 (
                     Command::Revoke { by: Revoker::Other { .. }, .. },
                     Cause::Revoked,
@@ -530,12 +534,13 @@ impl Model {
             Quota::Leases => leases.len(),
             Quota::Places => places.len(),
             Quota::Locks => {
-                grants.len() + places.iter().map(|place| place.locks.len()).sum::<usize>()
+                let waits: u64 = places.iter().map(|place| place.grants()).sum();
+                grants.len() + waits as usize
             }
             Quota::Keys => keys.len(),
             Quota::Bytes => {
                 let of_leases = leases.iter().map(|id| self.leases[id].metadata.len());
-                let of_places = places.iter().map(|it| it.metadata.len() * it.locks.len());
+                let of_places = places.iter().map(|it| it.metadata.len() * it.grants() as usize);
                 let of_grants = grants.iter().map(|grant| grant.metadata.len());
                 let of_keys = keys.iter().map(|(name, key)| name.len() + key.value.len());
                 of_leases.chain(of_places).chain(of_grants).chain(of_keys).sum()

@@ -7,13 +7,13 @@ use tenure_types::{Held, LeaseId, Limit, Mode, Name, PlaceNumber, Quota, Refusal
 
 use super::access::OwnerKey;
 use super::event::place_event;
-use super::pass::show;
+use super::pass::{show, takes};
 use super::state::later;
-use super::{HandleOf, LEVEL_RECORDS, Model, Place, Verdict};
+use super::{Grant, HandleOf, LEVEL_RECORDS, Model, Place, TAKE_MAX, Verdict};
 
 /// How long an ask is willing to wait, as a deadline.
 #[derive(Clone, Copy)]
-enum WaitDeadline {
+pub(super) enum WaitDeadline {
     None,
     Endless,
     Until(u64),
@@ -33,11 +33,7 @@ impl Model {
         if ask.max_hold_ms.is_some_and(|max_hold_ms| max_hold_ms <= ttl_ms) {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
-        let wait_deadline = match ask.wait {
-            AskWait::No | AskWait::Limit { ms: 0 } => WaitDeadline::None,
-            AskWait::Unlimited => WaitDeadline::Endless,
-            AskWait::Limit { ms } => WaitDeadline::Until(later(self.clock_ms, self.whole(ms))),
-        };
+        let wait_deadline = self.wait_deadline(ask.wait);
         if let Some(standing) = self.present_standing(lease, &locks, wait_deadline) {
             return standing;
         }
@@ -49,9 +45,10 @@ impl Model {
             Some(lease) => lease.owner.clone(),
             None => self.caller(),
         };
-        self.check_quotas(lease, payer.as_ref(), ask, locks.len() as u64)?;
+        let grants = locks.iter().map(|(_, mode)| u64::from(takes(*mode))).sum();
+        self.check_quotas(lease, payer.as_ref(), ask, grants)?;
         self.room()?;
-        self.check_tokens(locks.len() as u64)?;
+        self.check_tokens(grants)?;
 
         // Expired places may still be in these queues and must not block others.
         let queued = locks.iter().map(|(lock, _)| lock.clone());
@@ -72,6 +69,7 @@ impl Model {
             priority: ask.priority,
             purpose: ask.purpose,
             independent: ask.independent,
+            upgrade: false,
             wait_until_ms: match wait_deadline {
                 WaitDeadline::Until(until_ms) => Some(until_ms),
                 WaitDeadline::None | WaitDeadline::Endless => None,
@@ -84,7 +82,7 @@ impl Model {
         let closed = self.closed(place.locks.iter().map(|(lock, _)| lock));
         if blocking.is_none() && closed.is_none() && !self.is_quiet() {
             // The pass above may have used the last tokens.
-            if self.tokens_left() < place.locks.len() as u64 {
+            if self.tokens_left() < place.grants() {
                 return Err(Refusal::TokensExhausted);
             }
             self.take_number(ask);
@@ -98,6 +96,14 @@ impl Model {
         self.enqueue(place, ask)
     }
 
+    pub(super) fn wait_deadline(&self, wait: AskWait) -> WaitDeadline {
+        match wait {
+            AskWait::No | AskWait::Limit { ms: 0 } => WaitDeadline::None,
+            AskWait::Unlimited => WaitDeadline::Endless,
+            AskWait::Limit { ms } => WaitDeadline::Until(later(self.clock_ms, self.whole(ms))),
+        }
+    }
+
     /// The requested locks, in the order of names.
     fn check_asks(&self, ask: &Acquire<'_>) -> Result<Vec<(Name, Mode)>, Refusal> {
         let asks = ask.locks.as_slice();
@@ -109,13 +115,27 @@ impl Model {
         let mut locks = Vec::new();
         for one in asks {
             let name = self.name(one.lock)?;
-            let bound = self.limits.get(Limit::Slots);
-            match one.mode.slots().map(u64::from) {
-                Some(asked) if asked == 0 || asked > bound => {
-                    return Err(Refusal::Limit { limit: Limit::Slots, bound, asked });
-                }
-                _ => locks.push((name, one.mode)),
+            let mut mode = one.mode;
+            // The number that an operator set holds, whatever number the ask has.
+            if let (Mode::Slot { take, .. }, Some(lock)) = (mode, self.locks.get(&name))
+                && let Some(of) = lock.slots.filter(|_| lock.sized)
+            {
+                mode = Mode::Slot { of, take };
             }
+            if let Mode::Slot { of, take } = mode {
+                let bound = self.limits.get(Limit::Slots);
+                let no = |bound: u64, asked: u32| {
+                    let asked = u64::from(asked);
+                    Err(Refusal::Limit { limit: Limit::Slots, bound, asked })
+                };
+                if of == 0 || u64::from(of) > bound {
+                    return no(bound, of);
+                }
+                if take > of || take > TAKE_MAX {
+                    return no(u64::from(of.min(TAKE_MAX)), take);
+                }
+            }
+            locks.push((name, mode));
         }
         locks.sort();
         match locks.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -153,31 +173,36 @@ impl Model {
         wait_deadline: WaitDeadline,
     ) -> Option<Verdict> {
         for (lock, _) in locks {
-            let waiting = self.queue_of(lock).into_iter().find(|place| place.lease == lease);
+            let mut queue = self.queue_of(lock).into_iter();
+            let waiting = queue.find(|place| place.lease == lease && !place.upgrade);
             let waiting = waiting.map(|place| (place.number, place.locks.clone()));
             let held = self.held_by(lease).into_iter().find(|(name, _)| name == lock);
             let (number, present) = match (waiting, held) {
                 (Some(found), _) => found,
                 (None, Some((_, grant))) => {
                     let of_it = self.held_of_place(lease, grant.place);
-                    (grant.place, of_it.into_iter().map(|(name, it)| (name, it.mode)).collect())
+                    (grant.place, together(of_it))
                 }
                 (None, None) => continue,
             };
             if present != locks {
                 return Some(Err(Refusal::Overlap { lock: lock.clone() }));
             }
-            if let Some(place) = self.places.get_mut(&number) {
-                match wait_deadline {
-                    WaitDeadline::None => {}
-                    WaitDeadline::Endless => place.wait_until_ms = None,
-                    WaitDeadline::Until(until_ms) => place.wait_until_ms = Some(until_ms),
-                }
-            }
+            self.replace_limit(number, wait_deadline);
             self.count_ask(number);
             return Some(Ok(self.standing(lease, number)));
         }
         None
+    }
+
+    /// Gives a place another wait limit, if the ask has one.
+    pub(super) fn replace_limit(&mut self, number: PlaceNumber, wait_deadline: WaitDeadline) {
+        let Some(place) = self.places.get_mut(&number) else { return };
+        match wait_deadline {
+            WaitDeadline::None => {}
+            WaitDeadline::Endless => place.wait_until_ms = None,
+            WaitDeadline::Until(until_ms) => place.wait_until_ms = Some(until_ms),
+        }
     }
 
     /// The held grants of one place, in the order of names.
@@ -222,8 +247,9 @@ impl Model {
             }
         }
         let holds = self.held_by(lease).len();
-        let waits: usize = self.places_of(lease).iter().map(|place| place.locks.len()).sum();
-        self.within(Limit::LocksPerLease, (holds + waits + locks.len()) as u64)
+        let waits: u64 = self.places_of(lease).iter().map(Place::grants).sum();
+        let asked: u64 = locks.iter().map(|(_, mode)| u64::from(takes(*mode))).sum();
+        self.within(Limit::LocksPerLease, holds as u64 + waits + asked)
     }
 
     /// Checks what a principal may have. A new lease counts together with what is asked for.
@@ -342,4 +368,16 @@ impl Model {
         let of_it = self.held_of_place(lease, grant.place);
         Ok(Answer::AlreadyHeld(of_it.iter().map(|(lock, grant)| show(lock, grant)).collect()))
     }
+}
+
+/// The asks that grants, in the order of names, came from: several slots of one semaphore are one.
+fn together(grants: Vec<(Name, Grant)>) -> Vec<(Name, Mode)> {
+    let mut asks: Vec<(Name, Mode)> = Vec::new();
+    for (name, grant) in grants {
+        match asks.last_mut() {
+            Some((last, Mode::Slot { take, .. })) if *last == name => *take += 1,
+            _ => asks.push((name, grant.mode)),
+        }
+    }
+    asks
 }

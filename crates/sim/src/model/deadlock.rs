@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_types::{LeaseId, Mode, Name, PlaceNumber, RingLink, Token};
 
 use super::pass::admits_beside;
-use super::{Model, Place};
+use super::{LEVEL_HAND_ON, Model, Place};
 
 /// A wait that reaches more places than this is allowed without a search.
 const REACH_MAX: usize = 10_000;
@@ -40,11 +40,17 @@ impl Supposition {
     }
 
     fn blocks(&self, place: &Place, lock: &Name, mode: Mode) -> bool {
-        self.before(place, lock).is_some() || !self.holders_admit(lock, mode)
+        self.before(place, lock).is_some() || !self.holders_admit(place, lock, mode)
     }
 
-    fn holders_admit(&self, lock: &Name, mode: Mode) -> bool {
-        let on_it = self.having.iter().filter(|having| having.lock == *lock);
+    /// Those who have a lock, without the place's own hold if it is to be upgraded.
+    fn others_on(&self, place: &Place, lock: &Name) -> Vec<&Having> {
+        let own = |having: &Having| place.upgrade && having.lease == place.lease;
+        self.having.iter().filter(|having| having.lock == *lock && !own(having)).collect()
+    }
+
+    fn holders_admit(&self, place: &Place, lock: &Name, mode: Mode) -> bool {
+        let on_it = self.others_on(place, lock).into_iter();
         let modes: Vec<Mode> = on_it.map(|having| having.mode).collect();
         admits_beside(&modes, mode)
     }
@@ -65,6 +71,10 @@ impl Supposition {
                 continue;
             }
             self.waiting.remove(&place.number);
+            if place.upgrade {
+                let own = |it: &Having| it.lease == place.lease && it.lock == place.locks[0].0;
+                self.having.retain(|having| !own(having));
+            }
             for (lock, mode) in place.locks {
                 let (lease, order) = (place.lease, (Some(place.number), None));
                 self.having.push(Having { lock, lease, mode, order });
@@ -77,6 +87,9 @@ impl Supposition {
 impl Model {
     /// The ring that this place, already in its queues, would close; `None` if the place can be granted.
     pub(super) fn deadlock(&self, asker: &Place) -> Option<Vec<RingLink>> {
+        if let Some(ring) = self.two_upgrades(asker) {
+            return Some(ring);
+        }
         let passes = self.is_before_others(asker);
         if asker.independent && !passes || !self.is_awaited(asker.lease) {
             return None;
@@ -111,16 +124,32 @@ impl Model {
 
     /// Whether any place waits for what a lease holds, or behind one of its places.
     fn is_awaited(&self, lease: LeaseId) -> bool {
-        let held = self.held_by(lease);
-        let for_held = held.iter().any(|(lock, _)| !self.queue_of(lock).is_empty());
-        for_held || self.places_of(lease).iter().any(|place| self.is_before_others(place))
+        self.is_awaited_for_held(lease)
+            || self.places_of(lease).iter().any(|place| self.is_before_others(place))
+    }
+
+    fn is_awaited_for_held(&self, lease: LeaseId) -> bool {
+        self.held_by(lease).iter().any(|(lock, _)| !self.queue_of(lock).is_empty())
+    }
+
+    /// Whether no new cycle can go through the places before the asker. Who is passed in its only queue waited for them
+    /// already. So only its own lease newly waits for them, if it does, and that matters if others wait for the lease.
+    fn nothing_new_before(&self, asker: &Place) -> bool {
+        let in_one_queue = asker.locks.len() == 1 && self.is_before_others(asker);
+        if self.level < LEVEL_HAND_ON {
+            return in_one_queue;
+        }
+        let mut others = self.places_of(asker.lease).into_iter();
+        let awaited = self.is_awaited_for_held(asker.lease)
+            || others.any(|it| it.number != asker.number && self.is_before_others(&it));
+        in_one_queue && (asker.independent || !awaited)
     }
 
     /// Every place that can affect when this one is granted.
     fn reachable(&self, asker: &Place) -> BTreeMap<PlaceNumber, Place> {
         let mut places = BTreeMap::new();
-        // Who is passed in the only queue of the asker waited for those before it already.
-        let nothing_new = asker.locks.len() == 1 && self.is_before_others(asker);
+        let nothing_new = self.nothing_new_before(asker);
+        let cut = nothing_new && self.level < LEVEL_HAND_ON;
         let mut todo = vec![asker.clone()];
         while let Some(place) = todo.pop() {
             // The lease of the asker may be new, and then it is granted only if the ask is not refused.
@@ -131,9 +160,14 @@ impl Model {
             let of_own_lease = self.places_of(place.lease).into_iter();
             todo.extend(of_own_lease.filter(|other| !other.independent));
             for (lock, _) in &place.locks {
-                let before = self.queue_of(lock).into_iter();
-                if place.number != asker.number || !nothing_new {
-                    todo.extend(before.filter(|other| other.rank() < place.rank()).cloned());
+                let queue = self.queue_of(lock).into_iter();
+                let before = queue.filter(|other| other.rank() < place.rank()).cloned();
+                let passed = asker.mode_of(lock).is_some() && place.rank() > asker.rank();
+                if cut && passed {
+                    // Below that level the search ends at the asker also for those whom it passes.
+                    todo.extend(before.filter(|other| other.rank() >= asker.rank()));
+                } else if place.number != asker.number || !nothing_new {
+                    todo.extend(before);
                 }
                 for grant in self.held_grants(lock) {
                     let of_lease = self.places_of(grant.lease).into_iter();
@@ -152,7 +186,7 @@ fn walk(supposed: &Supposition, asker: &Place) -> Vec<RingLink> {
     let mut place = asker;
     while ring.iter().all(|link| link.lease != place.lease) {
         let lock = supposed.first_blocking(place).expect("what is never granted is blocked");
-        let on_it = supposed.having.iter().filter(|having| having.lock == lock);
+        let on_it = supposed.others_on(place, &lock).into_iter();
         let holder = on_it.min_by_key(|having| having.order);
         ring.push(RingLink {
             lease: place.lease,
@@ -160,7 +194,7 @@ fn walk(supposed: &Supposition, asker: &Place) -> Vec<RingLink> {
             lock: lock.clone(),
         });
         let mode = place.mode_of(&lock).expect("a place blocked by a lock waits for it");
-        place = match holder.filter(|_| !supposed.holders_admit(&lock, mode)) {
+        place = match holder.filter(|_| !supposed.holders_admit(place, &lock, mode)) {
             Some(holder) => supposed.next_of(holder.lease).expect("who keeps a lock waits"),
             None => supposed.before(place, &lock).expect("without a holder it is the queue"),
         };

@@ -163,7 +163,7 @@ impl Model {
             lease: NO_HANDLE,
             place: number,
             revision,
-            by: None,
+            refusal: None,
         });
         self.remove_place(number, Cause::WaitTimeout)
     }

@@ -37,6 +37,7 @@ pub(super) fn place_event(cause: Cause, place: &Place, lock: &Name, mode: Mode) 
         place: Some(place.number),
         mode: Some(mode),
         priority: (cause == Cause::Queued && place.priority > 0).then_some(place.priority),
+        reason: (cause == Cause::Queued && place.upgrade).then(|| "upgrade".into()),
         ..blank(cause, Subject::Lock(lock.clone()))
     }
 }

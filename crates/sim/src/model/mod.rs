@@ -11,16 +11,19 @@ mod deadlock;
 mod drain;
 mod due;
 mod event;
+mod hand_on;
 mod key;
 mod lease;
 mod once;
 mod pass;
 mod progress;
+mod resize;
 mod state;
 mod supersede;
 mod take_away;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,13 +39,14 @@ use tenure_types::{
 };
 
 use event::blank;
+use pass::takes;
 use state::later;
 
 /// The clock never goes beyond this, so that sums of two times never overflow.
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 9;
+const LEVEL_MAX: u16 = LEVEL_SHARES;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
@@ -76,6 +80,15 @@ const LEVEL_PRIORITY: u16 = 8;
 
 /// The level from which on an ask may promise progress.
 const LEVEL_PROGRESS: u16 = 9;
+
+/// The level from which on holds can be upgraded and handed on, and the search for deadlocks leaves out nothing.
+const LEVEL_HAND_ON: u16 = 10;
+
+/// The level from which on an ask may take several slots, and the number of slots can be set.
+const LEVEL_SHARES: u16 = 11;
+
+/// The most slots of a semaphore that one ask may take.
+const TAKE_MAX: u32 = 1_024;
 
 /// The highest priority, and how much earlier each step counts as having asked.
 const PRIORITY_MAX: u8 = 9;
@@ -140,6 +153,8 @@ pub struct Model {
     events: Vec<Event>,
     /// The locks of which the present command ended or took away an election's grant.
     vacated: BTreeSet<Name>,
+    /// The locks in whose queues an upgrade ended with its hold, for the next grant pass.
+    left_by_upgrades: BTreeSet<Name>,
     /// The notices of the present entry.
     notices: Vec<Notice>,
     /// The revision of the answer that the present command repeats.
@@ -165,6 +180,8 @@ struct Lease {
 #[derive(Clone)]
 struct Lock {
     slots: Option<u32>,
+    /// Whether an operator set the number of slots.
+    sized: bool,
     created: Revision,
     modified: Revision,
     version: u64,
@@ -224,6 +241,8 @@ struct Place {
     priority: u8,
     purpose: Purpose,
     independent: bool,
+    /// Whether its lease holds the lock and waits to be the only holder.
+    upgrade: bool,
     wait_until_ms: Option<u64>,
     created: Revision,
     since_ms: u64,
@@ -271,6 +290,7 @@ impl Model {
             label: None,
             events: Vec::new(),
             vacated: BTreeSet::new(),
+            left_by_upgrades: BTreeSet::new(),
             notices: Vec::new(),
             repeated: None,
         }
@@ -334,17 +354,29 @@ impl Model {
                     Err(Refusal::Malformed)
                 }
                 Some(Request { command: Command::Acquire(ask), .. })
-                    if self.level < LEVEL_PRIORITY && ask.priority > 0 =>
+                    if self.level < LEVEL_PRIORITY && ask.priority > 0
+                        || self.level < LEVEL_PROGRESS && ask.progress_within_ms > 0 =>
                 {
                     Err(Refusal::Malformed)
                 }
                 Some(Request { command: Command::Acquire(ask), .. })
-                    if self.level < LEVEL_PROGRESS && ask.progress_within_ms > 0 =>
+                    if self.level < LEVEL_SHARES
+                        && ask.locks.as_slice().iter().any(|one| takes(one.mode) > 1) =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::Resize { .. }, .. })
+                    if self.level < LEVEL_SHARES =>
                 {
                     Err(Refusal::Malformed)
                 }
                 Some(Request { command: Command::Progress { .. }, .. })
                     if self.level < LEVEL_PROGRESS =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::Upgrade(_) | Command::HandOn { .. }, .. })
+                    if self.level < LEVEL_HAND_ON =>
                 {
                     Err(Refusal::Malformed)
                 }
@@ -376,7 +408,8 @@ impl Model {
         self.quiet_until_ms = (until_ms > self.clock_ms).then_some(until_ms);
         self.leases.clear();
         self.places.clear();
-        self.locks.clear();
+        self.locks.retain(|_, lock| lock.sized);
+        self.locks.values_mut().for_each(|lock| lock.grants.clear());
         self.keys.retain(|_, key| key.lease.is_none());
         self.forget_owners();
         self.epoch = epoch;
@@ -511,7 +544,10 @@ impl Model {
                 self.drain(self.named(principal), prefix, (by, reason))
             }
             Command::Undrain { prefix, by } => self.undrain(prefix, by),
+            Command::Resize { lock, slots, by } => self.resize(lock, *slots, by),
             Command::Progress { hold, number } => self.report(hold, *number, handle_of),
+            Command::Upgrade(upgrade) => self.upgrade(upgrade, handle_of),
+            Command::HandOn { hold, to } => self.hand_on(hold, *to, handle_of),
         }
     }
 

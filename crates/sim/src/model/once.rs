@@ -209,7 +209,7 @@ impl Model {
         // The state of an ask may have changed since, and an old token must not look fresh.
         match (command, &record.result) {
             (
-                Command::Acquire(_),
+                Command::Acquire(_) | Command::Upgrade(_),
                 Ok(
                     Answer::Acquired(Acquired { lease, place, .. })
                     | Answer::Queued(Queued { lease, place, .. }),

@@ -20,10 +20,14 @@ impl Model {
 
     fn is_grantable(&self, place: &Place) -> bool {
         !self.is_quiet()
-            && self.tokens_left() >= place.locks.len() as u64
+            && self.tokens_left() >= place.grants()
             && self.is_live(place.lease)
             && place.locks.iter().all(|(lock, mode)| {
                 let first = self.queue_of(lock).first().map(|first| first.number);
+                if place.upgrade {
+                    // Its own lease is one of the holders, and it stays the only one.
+                    return first == Some(place.number) && self.grants_of(lock).len() == 1;
+                }
                 first == Some(place.number) && self.admits(lock, *mode) && !self.is_drained(lock)
             })
     }
@@ -31,6 +35,7 @@ impl Model {
     /// Serves these locks, and those affected by that, until no more place can be granted.
     pub(super) fn grant_pass(&mut self, touched: impl IntoIterator<Item = Name>) {
         let mut set: BTreeSet<Name> = touched.into_iter().collect();
+        set.append(&mut self.left_by_upgrades);
         while let Some(lock) = set.pop_first() {
             while let Some(first) = self.queue_of(&lock).first().copied().cloned() {
                 if !self.is_live(first.lease) {
@@ -49,7 +54,10 @@ impl Model {
 
     /// Grants a place that waited.
     fn hand_over(&mut self, place: &Place) {
-        let grants = self.grant_locks(place);
+        let grants = match place.upgrade {
+            true => self.make_exclusive(&place.locks[0].0, place.lease, place.number),
+            false => self.grant_locks(place),
+        };
         self.places.remove(&place.number);
         self.notices.push(Notice::Granted {
             lease: NO_HANDLE,
@@ -61,9 +69,16 @@ impl Model {
 
     /// Grants every lock of a place.
     pub(super) fn grant_locks(&mut self, place: &Place) -> Grants {
+        self.grant_in_slot(place, None)
+    }
+
+    /// Grants every lock of a place, in this slot if one is given.
+    pub(super) fn grant_in_slot(&mut self, place: &Place, slot: Option<u32>) -> Grants {
         let lease = self.leases[&place.lease].clone();
         let mut grants = Vec::new();
-        for (lock, mode) in &place.locks {
+        let each = place.locks.iter();
+        let each = each.flat_map(|(lock, mode)| (0..takes(*mode)).map(move |_| (lock, mode)));
+        for (lock, mode) in each {
             self.come_into_being(lock, *mode);
             let due = place
                 .max_hold_ms
@@ -73,8 +88,11 @@ impl Model {
                 lease: lease.id,
                 lease_created: lease.created,
                 client: lease.client.clone(),
-                mode: *mode,
-                slot: mode.slots().map(|_| self.lowest_free_slot(lock)),
+                mode: match mode {
+                    Mode::Slot { of, .. } => Mode::Slot { of: *of, take: 1 },
+                    Mode::Exclusive | Mode::Shared => *mode,
+                },
+                slot: slot.or_else(|| mode.slots().map(|_| self.lowest_free_slot(lock))),
                 place: place.number,
                 since_ms: self.clock_ms,
                 state: GrantState::Held,
@@ -108,7 +126,18 @@ pub(super) fn admits_beside(others: &[Mode], mode: Mode) -> bool {
     match mode {
         Mode::Exclusive => others.is_empty(),
         Mode::Shared => !others.contains(&Mode::Exclusive),
-        Mode::Slot { of } => (others.len() as u64) < u64::from(of),
+        Mode::Slot { of, take } => {
+            let taken: u64 = others.iter().map(|other| u64::from(takes(*other))).sum();
+            taken + u64::from(take) <= u64::from(of)
+        }
+    }
+}
+
+/// How many grants an ask in this mode becomes.
+pub(super) fn takes(mode: Mode) -> u32 {
+    match mode {
+        Mode::Slot { take, .. } => take,
+        Mode::Exclusive | Mode::Shared => 1,
     }
 }
 

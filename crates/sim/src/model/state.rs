@@ -6,6 +6,7 @@ use tenure_core::request::LeaseRef;
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Refusal, Revision, Token};
 
 use super::event::place_event;
+use super::pass::takes;
 use super::{
     CLOCK_MAX, Grant, GrantState, HandleOf, LEVEL_RECORDS, LEVEL_WHOLE, Lock, Model,
     PRIORITY_STEP_MS, Place, Verdict,
@@ -166,6 +167,7 @@ impl Model {
         let created = self.this_revision();
         self.locks.entry(lock.clone()).or_insert(Lock {
             slots: mode.slots(),
+            sized: false,
             created,
             modified: created,
             version: 0,
@@ -173,7 +175,7 @@ impl Model {
         });
     }
 
-    /// Removes the locks that have neither a grant nor a place.
+    /// Removes the locks that have neither a grant nor a place nor a size that was set.
     pub(super) fn drop_unused_locks(&mut self) {
         let unused: Vec<Name> =
             self.locks.keys().filter(|lock| self.is_unused(lock)).cloned().collect();
@@ -183,7 +185,9 @@ impl Model {
     }
 
     fn is_unused(&self, lock: &Name) -> bool {
-        self.grants_of(lock).is_empty() && self.queue_of(lock).is_empty()
+        self.grants_of(lock).is_empty()
+            && self.queue_of(lock).is_empty()
+            && !self.locks.get(lock).is_some_and(|lock| lock.sized)
     }
 
     pub(super) fn remove_grant(&mut self, lock: &Name, token: Token) {
@@ -238,12 +242,20 @@ impl Grant {
 impl Place {
     /// Places stand in their queues in this order: as if each had asked a step earlier for each priority.
     pub(super) fn rank(&self) -> (i64, PlaceNumber) {
+        if self.upgrade {
+            return (i64::MIN, self.number);
+        }
         let earlier = i64::from(self.priority) * PRIORITY_STEP_MS.cast_signed();
         (self.since_ms.cast_signed() - earlier, self.number)
     }
 
     pub(super) fn mode_of(&self, lock: &Name) -> Option<Mode> {
         self.locks.iter().find(|(name, _)| name == lock).map(|(_, mode)| *mode)
+    }
+
+    /// How many grants it asks for: one for each slot.
+    pub(super) fn grants(&self) -> u64 {
+        self.locks.iter().map(|(_, mode)| u64::from(takes(*mode))).sum()
     }
 
     pub(super) fn names(&self) -> Vec<Name> {

@@ -2,7 +2,7 @@
 
 use tenure_core::event::{Cause, Event};
 use tenure_core::outcome::Notice;
-use tenure_types::{Name, PlaceNumber, SupersededBy};
+use tenure_types::{Name, PlaceNumber, Refusal, SupersededBy};
 
 use super::event::place_event;
 use super::{Model, NO_HANDLE, Place};
@@ -40,7 +40,7 @@ impl Model {
             lease: NO_HANDLE,
             place: number,
             revision: self.this_revision(),
-            by: Some(Box::new(by)),
+            refusal: Some(Box::new(Refusal::Superseded(Box::new(by)))),
         });
         place.names()
     }

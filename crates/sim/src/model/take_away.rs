@@ -170,6 +170,7 @@ impl Model {
         };
         let (by, reason) = said(word(told).as_deref());
         self.end_event(lock, Event { left_ms, by, reason, ..held_event(cause, lock, &grant) });
+        self.end_upgrade(lock, grant.lease);
         self.lost(lock, &grant, cause, told);
         let revision = self.this_revision();
         let lease = self.leases.get_mut(&grant.lease).expect("who holds has a lease");
@@ -233,6 +234,7 @@ impl Model {
     pub(super) fn give_back(&mut self, lock: &Name, grant: &Grant, cause: Cause) {
         let left_ms = self.rest_or_go(lock, grant.token);
         self.end_event(lock, Event { left_ms, ..held_event(cause, lock, grant) });
+        self.end_upgrade(lock, grant.lease);
     }
 
     /// Lets the lock rest until its min hold is over, or removes the grant. Returns the length of the rest.

@@ -193,7 +193,7 @@ fn readers_come_in_together_and_the_writer_after_them() {
 #[test]
 fn a_semaphore_gives_its_lowest_free_slot() {
     let mut cluster = TestModel::new();
-    let slot = Mode::Slot { of: 2 };
+    let slot = Mode::slot(2);
     for lease in 1..=3 {
         cluster.lease(0, lease, 60_000);
     }
@@ -205,7 +205,7 @@ fn a_semaphore_gives_its_lowest_free_slot() {
     let locks = cluster.model.locks();
     let slots: Vec<_> = locks[0].holders.iter().map(|it| (it.lease.get(), it.slot)).collect();
     assert_eq!(slots, [(3, Some(0)), (2, Some(1))]);
-    let refused = cluster.ask(3, 1, &[("pool", Mode::Slot { of: 3 })]);
+    let refused = cluster.ask(3, 1, &[("pool", Mode::slot(3))]);
     assert!(matches!(refused, Err(Refusal::OtherKind { slots: Some(2), .. })));
 }
 

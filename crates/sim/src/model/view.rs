@@ -16,6 +16,7 @@ impl Model {
         LockView {
             lock: name.clone(),
             slots: lock.slots,
+            sized: lock.sized,
             created: lock.created,
             modified: lock.modified,
             version: lock.version,
@@ -83,9 +84,12 @@ impl Model {
                 left_ms: place.wait_until_ms.map(|until| until.saturating_sub(self.clock_ms)),
                 purpose: place.purpose,
                 priority: place.priority,
-                passable_ms: (place.since_ms
-                    + u64::from(PRIORITY_MAX - place.priority) * PRIORITY_STEP_MS)
-                    .saturating_sub(self.clock_ms),
+                passable_ms: match place.upgrade {
+                    true => 0,
+                    false => (place.since_ms
+                        + u64::from(PRIORITY_MAX - place.priority) * PRIORITY_STEP_MS)
+                        .saturating_sub(self.clock_ms),
+                },
                 group: place.group.clone(),
                 principal: self.leases.get(&place.lease).and_then(|lease| {
                     lease.owner.as_ref().and_then(|(name, _)| Name::new(name).ok())

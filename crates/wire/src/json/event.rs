@@ -64,6 +64,9 @@ pub struct Event {
     /// With mode `slot`: of how many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
+    /// With mode `slot`, in events about a place in the queue: how many of them it asks for; absent for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub take: Option<u32>,
     /// The slot of a semaphore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<u32>,
@@ -139,6 +142,7 @@ impl From<v1::Event> for Event {
             token: (event.token > 0).then_some(Decimal(event.token)),
             mode: event.mode.map(LockMode::from_wire),
             slots: (event.slots > 0).then_some(event.slots),
+            take: (event.take > 0).then_some(event.take),
             slot: event.slot,
             place: (event.place > 0).then_some(Decimal(event.place)),
             left_ms: event.left_ms,

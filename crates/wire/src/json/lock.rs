@@ -34,9 +34,15 @@ pub struct Acquire {
     /// How to hold the lock; absent means `exclusive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<LockMode>,
-    /// Of how many slots to hold one.
+    /// Of how many slots to hold one, or as many as `take` says. If an operator set the number of slots, this does not
+    /// count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
+    /// How many slots to hold, all at once; absent means one. Nobody passes a request that waits for more slots than are
+    /// free. From feature level 11 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub take: Option<u32>,
     /// How long to wait, on a session: absent for no limit, 0 for not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
@@ -72,6 +78,11 @@ pub struct Acquire {
     /// holder that does not is asked to stop, and loses the lock. From feature level 9 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_within_ms: Option<u64>,
+    /// Turns the shared hold that the lease has of the lock into an exclusive one, once there is no other holder. The
+    /// lease keeps its shared hold while it waits, before all others. With a wait and a lease only. From feature level
+    /// 10 on.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub upgrade: bool,
     /// A candidacy rather than a lock.
     #[serde(default, skip_serializing_if = "is_false")]
     pub election: bool,
@@ -99,21 +110,25 @@ pub struct LockAsk {
     /// How; absent means `exclusive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<LockMode>,
-    /// Of how many slots to hold one.
+    /// Of how many slots to hold one, or as many as `take` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
+    /// How many slots to hold, all at once; absent means one. From feature level 11 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub take: Option<u32>,
 }
 
 impl TryFrom<LockEntry> for v1::LockAsk {
     type Error = Failure;
 
     fn try_from(entry: LockEntry) -> Result<Self, Failure> {
-        let (lock, mode, slots) = match entry {
-            LockEntry::Name(lock) => (lock, None, None),
-            LockEntry::Ask(ask) => (ask.lock, ask.mode, ask.slots),
+        let (lock, mode, slots, take) = match entry {
+            LockEntry::Name(lock) => (lock, None, None, None),
+            LockEntry::Ask(ask) => (ask.lock, ask.mode, ask.slots, ask.take),
         };
         let (mode, slots) = LockMode::to_wire(mode, slots)?;
-        Ok(Self { lock, mode, slots })
+        Ok(Self { lock, mode, slots, take: take_to_wire(slots, take)? })
     }
 }
 
@@ -122,6 +137,7 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
 
     fn try_from(ask: Acquire) -> Result<Self, Failure> {
         let (mode, slots) = LockMode::to_wire(ask.mode, ask.slots)?;
+        let take = take_to_wire(slots, ask.take)?;
         let named = ask.lock.is_some();
         if named != ask.locks.is_empty() {
             let problem = "names one lock; or `locks` several, and then not this".to_owned();
@@ -140,6 +156,7 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             lease: lease_number(ask.lease, "lease")?,
             mode,
             slots,
+            take,
             wait_ms: ask.wait_ms,
             metadata: bytes_from("metadata", ask.metadata, ask.metadata_base64)?,
             lock_delay_ms: ask.lock_delay_ms.unwrap_or(0),
@@ -149,6 +166,7 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             resume: ask.resume,
             priority: ask.priority.unwrap_or(0),
             progress_within_ms: ask.progress_within_ms.unwrap_or(0),
+            upgrade: ask.upgrade,
             election: ask.election,
             independent: ask.independent,
             locks: ask.locks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
@@ -305,6 +323,62 @@ impl From<Undrain> for v1::UndrainRequest {
     fn from(undrain: Undrain) -> Self {
         let Undrain { prefix, by } = undrain;
         Self { prefix: Some(prefix), by }
+    }
+}
+
+/// `PUT /v1/semaphores/{lock}`: how many slots a semaphore has from now on.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewSize {
+    /// The number of slots, whatever number a request names.
+    #[schema(minimum = 1)]
+    pub slots: u32,
+    /// Who decided this, for the record.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
+}
+
+/// `resize` on a session: how many slots a semaphore has from now on.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// The name of the semaphore.
+    pub lock: String,
+    /// The number of slots, whatever number a request names; 0 leaves it to the requests again.
+    pub slots: u32,
+    /// Who decided this, for the record.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
+}
+
+impl From<Resize> for v1::ResizeRequest {
+    fn from(resize: Resize) -> Self {
+        let Resize { lock, slots, by } = resize;
+        Self { lock, slots, by }
+    }
+}
+
+/// `PUT` and `DELETE /v1/semaphores/{lock}`: the number of slots is set, or left to the requests.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Resized {
+    /// The name of the semaphore.
+    pub lock: String,
+    /// The number of slots that was set; absent if it is left to the requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+    /// The member that answers, and its revision.
+    pub header: Header,
+}
+
+/// How many slots to hold, for the wire messages. Only a semaphore has slots.
+fn take_to_wire(slots: u32, take: Option<u32>) -> Result<u32, Failure> {
+    match take {
+        None => Ok(0),
+        Some(take) if take > 0 && slots > 0 => Ok(take),
+        Some(_) => {
+            let problem = "is at least 1, and goes with `slots`".to_owned();
+            Err(Failure::InvalidField { field: "take", problem })
+        }
     }
 }
 

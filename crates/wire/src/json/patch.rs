@@ -5,7 +5,8 @@ use utoipa::ToSchema;
 
 use super::{Decimal, Header, LockMode};
 
-/// `PATCH /v1/locks/{lock}`: new metadata for a held lock, `"mode":"shared"` to downgrade it, or a report of progress.
+/// `PATCH /v1/locks/{lock}`: new metadata for a held lock, `"mode":"shared"` to downgrade it, a report of progress,
+/// or the lease that gets it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Patch {
@@ -25,6 +26,10 @@ pub struct Patch {
     /// How far the work has come. Only a number larger than all before counts. Not together with metadata or mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Decimal>,
+    /// The lease that gets the hold. It must wait for this lock alone, in the same mode. The caller has stopped its
+    /// work. Not together with metadata, mode or progress. From feature level 10 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hand_on_to: Option<Decimal>,
 }
 
 /// The lock was changed.
@@ -35,7 +40,7 @@ pub struct Patched {
     /// After new metadata: the lock's version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// After a downgrade: the new token.
+    /// After a downgrade: the new token. After the hold was handed on: the token of the new holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Decimal>,
     /// After a report of progress: in how much time a larger number is due; absent if none was promised.

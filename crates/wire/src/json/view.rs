@@ -92,6 +92,9 @@ pub struct LockShown {
     /// How many slots it has; absent for a plain lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
+    /// Whether an operator set that number. It holds then, whatever number a request names.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub sized: bool,
     /// The revision since which it exists.
     pub created: Decimal,
     /// The revision at which its holders or metadata last changed.
@@ -109,6 +112,7 @@ impl From<v1::LockView> for LockShown {
         Self {
             lock: lock.lock,
             slots: lock.slots,
+            sized: lock.sized,
             created: signed(lock.created),
             modified: signed(lock.modified),
             version: lock.version,
@@ -233,6 +237,9 @@ pub struct WaiterShown {
     /// With mode `slot`: of how many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
+    /// With mode `slot`: how many of them it asks for; absent for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take: Option<u32>,
     /// The revision at which it came.
     pub created: Decimal,
     /// How many are before it.
@@ -269,6 +276,7 @@ impl From<v1::WaiterView> for WaiterShown {
             lease: signed(waiter.lease),
             mode: LockMode::from_wire(waiter.mode),
             slots: (waiter.slots > 0).then_some(waiter.slots),
+            take: (waiter.take > 0).then_some(waiter.take),
             created: signed(waiter.created),
             ahead: waiter.ahead,
             behind: (waiter.behind > 0).then_some(Decimal(waiter.behind)),

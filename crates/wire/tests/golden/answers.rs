@@ -67,8 +67,13 @@ fn answers_about_locks_are_spoken_as_ever() {
     check_result("drained", R::Drained(v1::DrainResponse { header: None }));
     let undrained = v1::UndrainResponse { header: None, existed: true };
     check_result("undrained", R::Undrained(undrained));
+    check_result("resized", R::Resized(v1::ResizeResponse { header: None }));
+    let sized = v1::LockView { sized: true, ..lock_view() };
+    let lock_sized = v1::GetLockResponse { header: None, lock: Some(sized) };
+    check_result("lock_sized", R::Lock(lock_sized));
     let progressed = v1::ProgressResponse { header: None, left_ms: Some(299_000) };
     check_result("progressed", R::Progressed(progressed));
+    check_result("handed_on", R::HandedOn(v1::HandOnResponse { header: None, token: 43 }));
     let progress =
         v1::ProgressView { number: 42, within_ms: 300_000, still_ms: 1_000, left_ms: 299_000 };
     let mut moving = lock_view();

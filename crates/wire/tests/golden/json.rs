@@ -15,7 +15,7 @@ use tenure_wire::json::plain::{PlainReply, PlainRequest, PlainToken};
 use tenure_wire::json::session::{
     Answer, Asked, ClientMessage, Granted, LeaseEnded, Lost, ServerMessage, WaitEnded,
 };
-use tenure_wire::json::{Decimal, LockShown};
+use tenure_wire::json::{Decimal, LockShown, WaiterShown};
 use tenure_wire::v1::answer::Result as R;
 use tenure_wire::v1::request::Command;
 use tenure_wire::v1::{self, Cause};
@@ -78,6 +78,12 @@ fn what_http_answers_stays() {
         ..Default::default()
     };
     check("session_superseded", &WaitEnded::new(&superseded, Some(ID)));
+    let too_large = v1::WaitEnded { error: Some(error()), ..Default::default() };
+    check("session_wait_refused", &WaitEnded::new(&too_large, Some(ID)));
+    let sized = v1::LockView { sized: true, ..lock_view() };
+    check("http_lock_sized", &LockShown::from(sized));
+    let several = v1::WaiterView { take: 3, ..waiter() };
+    check("http_waiter_take", &WaiterShown::from(several));
     let drained = v1::ExplainResponse { drained: Some(drain_view()), ..Default::default() };
     check("http_explain_drained", &Explained::from(drained));
     let drains = v1::ListDrainsResponse { header: None, drains: vec![drain_view()] };

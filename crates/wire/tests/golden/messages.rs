@@ -42,6 +42,7 @@ pub(crate) fn event(cause: Cause) -> v1::Event {
         lease: LEASE,
     };
     v1::Event {
+        take: 0,
         r#type: v1::EventType::Delete.into(),
         kv: Some(kv(b"release 5.2")),
         prev_kv: Some(kv(b"\xff\x00")),
@@ -110,6 +111,7 @@ pub(crate) fn leader() -> v1::LeaderHint {
 
 pub(crate) fn lock_view() -> v1::LockView {
     v1::LockView {
+        sized: false,
         lock: "workers".into(),
         slots: Some(8),
         created: 8000,
@@ -140,6 +142,7 @@ pub(crate) fn lock_view() -> v1::LockView {
 
 pub(crate) fn waiter() -> v1::WaiterView {
     v1::WaiterView {
+        take: 0,
         place: 78,
         lease: LEASE,
         client: "ci-9/877".into(),

@@ -114,7 +114,12 @@ fn commands_about_leases_are_spoken_as_ever() {
 
 #[test]
 fn commands_about_locks_are_spoken_as_ever() {
-    let ask = |lock: &str| v1::LockAsk { lock: lock.into(), mode: Mode::Slot.into(), slots: 8 };
+    let ask = |lock: &str| v1::LockAsk {
+        lock: lock.into(),
+        mode: Mode::Slot.into(),
+        slots: 8,
+        ..Default::default()
+    };
     let acquire = v1::AcquireRequest {
         lock: "deploy".into(),
         lease_slot: SLOT,
@@ -135,6 +140,8 @@ fn commands_about_locks_are_spoken_as_ever() {
         resume: false,
         priority: 0,
         progress_within_ms: 0,
+        upgrade: false,
+        take: 0,
     };
     check_reads("session_request_acquire", &session(Command::Acquire(acquire.clone())));
     check_command("acquire_now", Command::Acquire(acquire.clone()));
@@ -144,8 +151,13 @@ fn commands_about_locks_are_spoken_as_ever() {
     check_command("acquire_supersede", Command::Acquire(newest));
     let urgent = v1::AcquireRequest { priority: 5, ..acquire.clone() };
     check_command("acquire_priority", Command::Acquire(urgent));
-    let moving = v1::AcquireRequest { progress_within_ms: 300_000, ..acquire };
+    let moving = v1::AcquireRequest { progress_within_ms: 300_000, ..acquire.clone() };
+    let upgrade = v1::AcquireRequest { upgrade: true, ..acquire.clone() };
+    check_command("acquire_upgrade", Command::Acquire(upgrade));
     check_command("acquire_progress", Command::Acquire(moving));
+    let part = v1::LockAsk { take: 2, ..ask("accounts/7") };
+    let several = v1::AcquireRequest { take: 3, locks: vec![part], ..acquire };
+    check_command("acquire_take", Command::Acquire(several));
     let (lease_slot, lease_generation, lease, token) = (SLOT, GENERATION, LEASE, 1043);
     let lock = || "deploy".to_owned();
     check_command(
@@ -161,6 +173,17 @@ fn commands_about_locks_are_spoken_as_ever() {
     check_command(
         "leave",
         Command::Leave(v1::LeaveRequest { lock: lock(), lease_slot, lease_generation, lease }),
+    );
+    check_command(
+        "hand_on",
+        Command::HandOn(v1::HandOnRequest {
+            lock: lock(),
+            lease_slot,
+            lease_generation,
+            lease,
+            token,
+            to: lease + 1,
+        }),
     );
     check_command(
         "progress",
@@ -205,7 +228,9 @@ fn commands_about_locks_are_spoken_as_ever() {
     let by = "ops@host".to_owned();
     let drain = v1::DrainRequest { prefix: prefix.clone(), reason, by: by.clone() };
     check_command("drain", Command::Drain(drain));
-    check_command("undrain", Command::Undrain(v1::UndrainRequest { prefix, by }));
+    check_command("undrain", Command::Undrain(v1::UndrainRequest { prefix, by: by.clone() }));
+    let resize = v1::ResizeRequest { lock: "runners".into(), slots: 12, by };
+    check_command("resize", Command::Resize(resize));
     let lease_created = 8800;
     check_command(
         "stopped",

@@ -63,7 +63,7 @@ fn options(mut words: &[&str]) -> Result<(Mode, AskWait), String> {
             }
             ["slots", of, rest @ ..] => {
                 let of = of.parse().map_err(|_| format!("`{of}` is no number of slots"))?;
-                mode = Mode::Slot { of };
+                mode = Mode::slot(of);
                 rest
             }
             ["try", rest @ ..] => {

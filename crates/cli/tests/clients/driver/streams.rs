@@ -104,6 +104,8 @@ fn word(cause: EventCause) -> &'static str {
         EventCause::Forced => "forced",
         EventCause::MaxHold => "max_hold",
         EventCause::NoProgress => "no_progress",
+        EventCause::Upgraded => "upgraded",
+        EventCause::HandedOn => "handed_on",
         EventCause::RevokeEnded => "revoke_ended",
         EventCause::DelayEnded => "delay_ended",
         EventCause::Downgraded => "downgraded",

@@ -143,8 +143,13 @@ impl Machine {
             if self.leases.get(lease).is_none() {
                 return Err(BadSnapshot::Inconsistent);
             }
+            let mut grants = 0u64;
+            for (_, _, slot) in own {
+                grants += u64::from(self.waits.at(*slot).mode.grants());
+            }
             let lease = self.leases.at_mut(lease);
-            lease.waits += u32::try_from(count).map_err(|_| BadSnapshot::Inconsistent)?;
+            let waits = u64::from(lease.waits) + grants;
+            lease.waits = u32::try_from(waits).map_err(|_| BadSnapshot::Inconsistent)?;
             lease.places.push::<IN_LEASE, _>(&mut self.places, place);
             if let Some(until_ms) = until_ms {
                 self.due.insert(until_ms.get(), DueKind::WaitLimit, number.0, Some(place));

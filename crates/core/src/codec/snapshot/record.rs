@@ -13,7 +13,10 @@ use crate::codec::access::{get_access, put_access};
 use crate::codec::request::{get_lease_id, get_priority};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::{LEVEL_MAX, Machine};
-use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY};
+use crate::request::{
+    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY,
+    LEVEL_SHARES,
+};
 use crate::state::drain::Drains;
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
@@ -255,25 +258,35 @@ impl SnapshotRecord for Lease {
     }
 }
 
+/// Added to the number of slots of a lock if an operator set it.
+const SIZED: u64 = 1 << 32;
+
 impl SnapshotRecord for Lock {
     fn put(&self, out: &mut Vec<u8>, _level: u16) {
         out.put_name(&self.name);
         out.put(self.created.0);
         out.put(self.modified.0);
         out.put(self.version);
-        out.put(u64::from(self.slots.map_or(0, NonZeroU32::get)));
+        let sized = if self.sized && !mutant!("size_not_in_snapshot") { SIZED } else { 0 };
+        out.put(u64::from(self.slots.map_or(0, NonZeroU32::get)) | sized);
     }
 
-    fn get(reader: &mut Reader<'_>, _level: u16) -> Result<Self, Malformed> {
-        Ok(Lock {
+    fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
+        let mut lock = Lock {
             name: reader.name()?,
             created: reader.revision()?,
             modified: reader.revision()?,
             version: get_count(reader)?,
-            slots: NonZeroU32::new(reader.u32()?),
+            slots: None,
+            sized: false,
             grants: LinkedList::default(),
             queue: LinkedList::default(),
-        })
+        };
+        let slots = reader.number()?;
+        lock.sized = slots & SIZED != 0;
+        lock.slots = NonZeroU32::new(u32::try_from(slots & !SIZED).map_err(|_| Malformed)?);
+        let known = !lock.sized || level >= LEVEL_SHARES && lock.slots.is_some();
+        if known { Ok(lock) } else { Err(Malformed) }
     }
 }
 
@@ -359,11 +372,13 @@ impl SnapshotRecord for Place {
         out.put_optional(self.until_ms.map(NonZeroU64::get));
         put_options(out, &self.options);
         let priority = if mutant!("priority_not_in_snapshot") { 0 } else { self.priority };
-        // Only a request of a level that has groups and priorities can have brought one.
+        let upgrade = self.upgrade && !mutant!("upgrade_not_in_snapshot");
+        // Only a request of a level that has groups, priorities and upgrades can have brought one.
         out.put_u8(
             u8::from(self.independent)
                 | u8::from(self.group.is_some()) << 1
-                | u8::from(priority > 0) << 2,
+                | u8::from(priority > 0) << 2
+                | u8::from(upgrade) << 3,
         );
         if let Some(group) = &self.group {
             out.put_name(group);
@@ -391,12 +406,14 @@ impl SnapshotRecord for Place {
             options: get_options(reader, level)?,
             group: None,
             independent: false,
+            upgrade: false,
             priority: 0,
             asks: AskCount::first(level),
             in_lease: ListLink::default(),
         };
         let flags = reader.u8()?;
         let known = match level {
+            LEVEL_HAND_ON.. => 15,
             LEVEL_PRIORITY.. => 7,
             LEVEL_POLICY.. => 3,
             _ => 1,
@@ -411,6 +428,7 @@ impl SnapshotRecord for Place {
         if flags & 4 == 4 {
             place.priority = get_priority(reader)?;
         }
+        place.upgrade = flags & 8 == 8;
         place.asks = get_asks(reader, level)?;
         Ok(place)
     }
@@ -423,14 +441,15 @@ impl SnapshotRecord for WaitRecord {
         out.put_mode(self.mode);
     }
 
-    fn get(reader: &mut Reader<'_>, _level: u16) -> Result<Self, Malformed> {
-        Ok(WaitRecord {
+    fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
+        let wait = WaitRecord {
             place: get_slot(reader)?,
             lock: get_slot(reader)?,
             mode: reader.mode()?,
             next: None,
             in_queue: ListLink::default(),
-        })
+        };
+        if wait.mode.grants() > 1 && level < LEVEL_SHARES { Err(Malformed) } else { Ok(wait) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use tenure_core::outcome::Outcome;
-use tenure_core::request::{Acquire, Command, RequestId};
+use tenure_core::request::{Command, RequestId};
 use tenure_wire::{Failure, v1};
 use tonic::{Request, Response, Status};
 use v1::answer::Result as Wire;
@@ -107,7 +107,7 @@ impl GrpcCall {
     /// queue.
     pub(super) async fn acquire(
         &self,
-        acquire: Acquire<'_>,
+        ask: Command<'_>,
         wait_ms: Option<u64>,
     ) -> Result<Outcome, Status> {
         let wait = wait_ms.map_or(UNLIMITED, Duration::from_millis).min(UNLIMITED);
@@ -117,7 +117,7 @@ impl GrpcCall {
             wait_us: os::micros(wait.min(deadline)),
             place: PlaceFate::GivenUp,
         };
-        let acquired = self.dispatch.acquire(&self.who, self.id(), acquire, terms);
+        let acquired = self.dispatch.acquire(&self.who, self.id(), ask, terms);
         match tokio::time::timeout(deadline, acquired).await {
             Ok(outcome) => outcome.map_err(to_status),
             Err(_) => {

@@ -40,7 +40,7 @@ impl v1::election_service_server::ElectionService for ElectionApi {
             election: true,
             ..Default::default()
         };
-        let acquire = decode::acquire(&ask, "").map_err(to_status)?;
+        let acquire = decode::ask(&ask, "").map_err(to_status)?;
         let outcome = locks::over(call.acquire(acquire, it.wait_ms).await?);
         let acquired = match &outcome.result {
             Ok(Answer::Acquired(acquired)) => acquired,
@@ -262,7 +262,8 @@ fn after(leader: Option<v1::Leadership>, event: &Event, name: &str) -> Option<v1
         | Cause::Revoked
         | Cause::Forced
         | Cause::MaxHold
-        | Cause::NoProgress => leader.filter(|leader| leader.token != token),
+        | Cause::NoProgress
+        | Cause::HandedOn => leader.filter(|leader| leader.token != token),
         _ => leader,
     }
 }

@@ -60,7 +60,7 @@ macro_rules! taken {
 
 impl LockApi {
     async fn take(&self, call: &GrpcCall, ask: &v1::AcquireRequest) -> Result<LockAttempt, Status> {
-        let acquire = decode::acquire(ask, "").map_err(to_status)?;
+        let acquire = decode::ask(ask, "").map_err(to_status)?;
         let outcome = locks::over(call.acquire(acquire, ask.wait_ms).await?);
         let header = self.dispatch.header(outcome.revision);
         match outcome.result {

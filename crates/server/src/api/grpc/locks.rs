@@ -1,7 +1,7 @@
 //! Implements the gRPC lock admin service: every operation on locks.
 
 use tenure_core::outcome::{Answer, Outcome};
-use tenure_core::request::{AskLease, Command};
+use tenure_core::request::Command;
 use tenure_types::Refusal;
 use tenure_wire::v1;
 use tonic::{Request, Response, Status};
@@ -35,12 +35,12 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         if let Some(new) = &mut it.new_lease {
             call.number(new);
         }
-        let acquire = decode::acquire(&it, "").map_err(to_status)?;
-        let lease = match acquire.lease {
-            AskLease::New(_) => LeaseInAnswer::LeaseToo,
-            AskLease::Existing(_) => LeaseInAnswer::Grant,
+        let ask = decode::ask(&it, "").map_err(to_status)?;
+        let lease = match it.new_lease {
+            Some(_) => LeaseInAnswer::LeaseToo,
+            None => LeaseInAnswer::Grant,
         };
-        let outcome = over(call.acquire(acquire, it.wait_ms).await?);
+        let outcome = over(call.acquire(ask, it.wait_ms).await?);
         call.reply(&outcome, lease, |header, answer| match answer {
             Wire::Acquired(it) => Some(v1::AcquireResponse { header, ..it }),
             _ => None,
@@ -107,6 +107,18 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         .await
     }
 
+    async fn hand_on(
+        &self,
+        request: Request<v1::HandOnRequest>,
+    ) -> Result<Response<v1::HandOnResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        call.run(decode::hand_on(&it), |header, answer| match answer {
+            Wire::HandedOn(it) => Some(v1::HandOnResponse { header, ..it }),
+            _ => None,
+        })
+        .await
+    }
+
     async fn force(
         &self,
         request: Request<v1::ForceRequest>,
@@ -138,6 +150,18 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         call.run(decode::undrain(&it), |header, answer| match answer {
             Wire::Undrained(it) => Some(v1::UndrainResponse { header, ..it }),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn resize(
+        &self,
+        request: Request<v1::ResizeRequest>,
+    ) -> Result<Response<v1::ResizeResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        call.run(Ok(decode::resize(&it)), |header, answer| match answer {
+            Wire::Resized(_) => Some(v1::ResizeResponse { header }),
             _ => None,
         })
         .await

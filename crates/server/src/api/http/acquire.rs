@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Deserialize;
 use tenure_core::outcome::{Answer, Outcome};
-use tenure_core::request::{Acquire, AskLease};
+use tenure_core::request::{AskLease, Command};
 use tenure_types::Refusal;
 use tenure_wire::json::Header;
 use tenure_wire::json::lock::Acquired;
@@ -82,14 +82,14 @@ impl Http {
         if let (Some(new), Some(key)) = (&mut ask.new_lease, key) {
             decode::number_lease(new, self.who().name(), key);
         }
-        let acquire = decode::acquire(&ask, CLIENT)?;
-        self.outlives(&acquire, waiting.wait(), within).await?;
+        let ask = decode::ask(&ask, CLIENT)?;
+        self.outlives(&ask, waiting.wait(), within).await?;
         let terms = AcquireTerms {
             within_us: os::micros(within),
             wait_us: os::micros(waiting.wait()),
             place: if waiting.keep() { PlaceFate::Kept } else { PlaceFate::GivenUp },
         };
-        let outcome = self.dispatch.acquire(&self.who(), request_id(key), acquire, terms).await;
+        let outcome = self.dispatch.acquire(&self.who(), request_id(key), ask, terms).await;
         let outcome = outcome.map_err(HttpError::from)?;
         let header = self.header(outcome.revision);
         became(&outcome, told).map(|became| (header, became))
@@ -98,14 +98,19 @@ impl Http {
     /// Checks that the wait is not longer than the lease lives: waiting renews nothing.
     async fn outlives(
         &self,
-        acquire: &Acquire<'_>,
+        ask: &Command<'_>,
         wait: Duration,
         within: Duration,
     ) -> Result<(), HttpError> {
         if wait.is_zero() {
             return Ok(());
         }
-        let left_ms = match acquire.lease {
+        let lease = match ask {
+            Command::Acquire(acquire) => acquire.lease,
+            Command::Upgrade(upgrade) => AskLease::Existing(upgrade.lease),
+            _ => return Ok(()),
+        };
+        let left_ms = match lease {
             AskLease::New(new) => new.ttl_ms,
             AskLease::Existing(lease) => {
                 let who = self.who();

@@ -359,7 +359,7 @@ pub(super) fn history_shown(lock: String, found: v1::HistoryResponse) -> History
     }
 }
 
-/// Changes a held lock: new metadata, shared instead of exclusive without a gap, or a report of progress.
+/// Changes a held lock: new metadata, shared instead of exclusive without a gap, a report of progress, or a new holder.
 #[utoipa::path(
     patch, path = "/v1/locks/{lock}", tag = "locks", operation_id = "change_lock", request_body = Patch,
     params(
@@ -375,7 +375,17 @@ pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResu
     let hold = Hold { lease: lease_ref(body.lease)?, lock: &lock, token: token(body.token)? };
     let content = body.metadata.is_some() || body.metadata_base64.is_some();
     let metadata = bytes_from("metadata", body.metadata, body.metadata_base64)?;
+    let handed = body.hand_on_to.is_some();
+    if handed && (body.mode.is_some() || content || body.progress.is_some()) {
+        return Err(decode::invalid("hand_on_to", "does not go with another change").into());
+    }
     let command = match (body.mode, content) {
+        (None, false) if handed => {
+            let to = body.hand_on_to.and_then(|to| i64::try_from(to.0).ok());
+            let to = to.and_then(tenure_wire::convert::lease_from);
+            let to = to.ok_or_else(|| decode::invalid("hand_on_to", "is no lease"))?;
+            Command::HandOn { hold, to }
+        }
         (None, false) if body.progress.is_some() => {
             Command::Progress { hold, number: body.progress.map_or(0, |number| number.0) }
         }
@@ -393,7 +403,9 @@ pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResu
     let (header, answer) = http.run(request_id(key.as_ref()), command, within).await?;
     let (version, token, left_ms) = match answer {
         Answer::Updated { version } => (Some(version), None, None),
-        Answer::Downgraded { token } => (None, Some(Decimal(token.get())), None),
+        Answer::Downgraded { token } | Answer::HandedOn { token } => {
+            (None, Some(Decimal(token.get())), None)
+        }
         Answer::Progressed { left_ms } => (None, None, left_ms),
         _ => return Err(unexpected()),
     };

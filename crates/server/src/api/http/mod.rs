@@ -27,6 +27,7 @@ mod metrics;
 mod openapi;
 mod overview;
 mod page;
+mod semaphores;
 mod stream;
 mod tickets;
 mod usage;
@@ -108,6 +109,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ),
         ("/v1/force", post(locks::force)),
         ("/v1/drains", get(drains::list).post(drains::drain).delete(drains::undrain)),
+        ("/v1/semaphores/{*lock}", put(semaphores::resize).delete(semaphores::unset)),
         ("/v1/tickets", post(tickets::sign)),
         (
             "/v1/elections/{*name}",
@@ -266,6 +268,7 @@ pub(crate) fn read_queries(uri: http::Uri) {
         limits::NoParameters,
         drains::DrainsParameters,
         drains::UndrainParameters,
+        semaphores::UnsetParameters,
         audit::AuditParameters,
         access::PageParameters,
         access::KeyParameters,

@@ -13,7 +13,7 @@ use utoipa::{Modify, OpenApi};
 use super::answer::json_with;
 use super::{
     access, audit, cluster, console, drains, elections, health, history, keys, leases, level,
-    limits, locks, member, metrics, overview, tickets, usage, watch,
+    limits, locks, member, metrics, overview, semaphores, tickets, usage, watch,
 };
 
 #[derive(OpenApi)]
@@ -26,6 +26,7 @@ use super::{
         leases::list, leases::grant, leases::show, leases::revoke, leases::renew, leases::renew_all,
         locks::list, locks::acquire_all, locks::show, locks::acquire, locks::change, locks::release, locks::force,
         drains::list, drains::drain, drains::undrain,
+        semaphores::resize, semaphores::unset,
         elections::show, elections::campaign, elections::proclaim, elections::resign,
         keys::list, keys::show, keys::put, keys::delete,
         tickets::sign, tickets::keys, tickets::rotate,

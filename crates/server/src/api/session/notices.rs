@@ -1,6 +1,7 @@
 //! Encodes the notices of a session: grants, losses, and the ends of waits and leases.
 
 use tenure_core::outcome::Notice;
+use tenure_types::Refusal;
 use tenure_wire::{convert, v1};
 
 use super::SessionHandler;
@@ -49,9 +50,14 @@ impl SessionHandler {
                     reason,
                 });
             }
-            Notice::WaitEnded { lease, place, by, .. } => {
-                let by = by.map(|by| (by.client.to_string(), convert::lease(by.lease)));
-                let (superseded_by, superseded_by_lease) = by.unwrap_or_default();
+            Notice::WaitEnded { lease, place, refusal, .. } => {
+                let (superseded_by, superseded_by_lease, error) = match refusal.as_deref() {
+                    None => Default::default(),
+                    Some(Refusal::Superseded(by)) => {
+                        (by.client.to_string(), convert::lease(by.lease), None)
+                    }
+                    Some(refusal) => (String::new(), 0, Some(encode::refused(refusal))),
+                };
                 out.waits_ended.push(v1::WaitEnded {
                     id,
                     place: place.0,
@@ -60,6 +66,7 @@ impl SessionHandler {
                     revision: at,
                     superseded_by,
                     superseded_by_lease,
+                    error,
                 });
             }
             Notice::LeaseEnded { lease, cause, word, .. } => {

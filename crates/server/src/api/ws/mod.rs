@@ -57,7 +57,7 @@ pub(super) fn routes(dispatch: &Dispatch) -> Router {
 }
 
 /// A request to one of the paths, if it can be upgraded.
-type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+type SocketUpgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
 /// The permit of the connection that becomes a socket.
 struct UpgradePermit(Option<ConnectionPermit>);
@@ -78,7 +78,7 @@ fn no_socket(why: &dyn std::fmt::Display) -> Response {
 async fn session_socket(
     State(dispatch): State<Dispatch>,
     UpgradePermit(permit): UpgradePermit,
-    upgrade: Upgrade,
+    upgrade: SocketUpgrade,
 ) -> Response {
     let (upgrade, permit) = match (upgrade, permit) {
         (Ok(upgrade), Some(permit)) => (upgrade, permit),
@@ -100,7 +100,7 @@ async fn session_socket(
 async fn plain_socket(
     State(dispatch): State<Dispatch>,
     UpgradePermit(permit): UpgradePermit,
-    upgrade: Upgrade,
+    upgrade: SocketUpgrade,
 ) -> Response {
     let (upgrade, permit) = match (upgrade, permit) {
         (Ok(upgrade), Some(permit)) => (upgrade, permit),

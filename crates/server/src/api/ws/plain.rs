@@ -267,7 +267,7 @@ async fn attempt(
         wait_us: os::micros(ALWAYS),
         place: PlaceFate::Kept,
     };
-    let turn_comes = dispatch.acquire(who, RequestId::None, ask, terms);
+    let turn_comes = dispatch.acquire(who, RequestId::None, Command::Acquire(ask), terms);
     tokio::pin!(turn_comes);
     let mut beat = tokio::time::interval(Duration::from_millis((ttl_ms(line) / 3).max(1)));
     beat.tick().await;

@@ -125,6 +125,9 @@ pub struct Answer {
     /// The report of progress has arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressed: Option<Progressed>,
+    /// The other lease holds the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handed_on: Option<HandedOn>,
     /// The metadata was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated: Option<Version>,
@@ -158,6 +161,9 @@ pub struct Answer {
     /// The prefix is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undrained: Option<PrefixOpened>,
+    /// The number of slots is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resized: Option<Ended>,
 }
 
 /// Nothing more to say.
@@ -197,6 +203,13 @@ pub struct PrefixOpened {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NewToken {
     /// The token.
+    pub token: Decimal,
+}
+
+/// The grant to the lease that waited.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct HandedOn {
+    /// The token of the new grant.
     pub token: Decimal,
 }
 
@@ -291,6 +304,10 @@ impl Answer {
             Some(R::Key(of)) => form.key = Some(KeyAnswer { key: of.kv.map(Into::into) }),
             Some(R::Explained(of)) => form.explained = Some((*of).into()),
             Some(R::Drained(_)) => form.drained = Some(Ended {}),
+            Some(R::HandedOn(of)) => {
+                form.handed_on = Some(HandedOn { token: Decimal(of.token) });
+            }
+            Some(R::Resized(_)) => form.resized = Some(Ended {}),
             Some(R::Progressed(of)) => form.progressed = Some(Progressed { left_ms: of.left_ms }),
             Some(R::Undrained(of)) => form.undrained = Some(PrefixOpened { existed: of.existed }),
         }
@@ -414,12 +431,15 @@ pub struct WaitEnded {
     pub lease: Option<Decimal>,
     /// The revision in which it happened.
     pub revision: Decimal,
-    /// A newer request of the same group has replaced it: its client. Absent if the wait limit passed.
+    /// A newer request of the same group has replaced it: its client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<String>,
     /// Its lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by_lease: Option<Decimal>,
+    /// Why it ended, if neither the wait limit passed nor a newer request has replaced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
 }
 
 impl WaitEnded {
@@ -432,6 +452,7 @@ impl WaitEnded {
             revision: signed(ended.revision),
             superseded_by: (!ended.superseded_by.is_empty()).then(|| ended.superseded_by.clone()),
             superseded_by_lease: some(ended.superseded_by_lease),
+            error: ended.error.clone().map(Into::into),
         }
     }
 }

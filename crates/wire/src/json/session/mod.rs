@@ -6,10 +6,10 @@ mod answer;
 mod request;
 
 pub use answer::{
-    Answer, Asked, Ended, Granted, KeyAnswer, LeaseAnswer, LeaseEnded, Left, LockState, Lost,
-    NewToken, PrefixOpened, Progressed, Queued, ServerMessage, Version, WaitEnded, Welcome,
+    Answer, Asked, Ended, Granted, HandedOn, KeyAnswer, LeaseAnswer, LeaseEnded, Left, LockState,
+    Lost, NewToken, PrefixOpened, Progressed, Queued, ServerMessage, Version, WaitEnded, Welcome,
 };
 pub use request::{
-    ClientMessage, Delete, Expect, Guard, Hello, Hold, HoldUpdate, ProgressReport, Put, ReadTarget,
-    Renew, Request, Resume, Revoke, Stopped, Which,
+    ClientMessage, Delete, Expect, Guard, HandOn, Hello, Hold, HoldUpdate, ProgressReport, Put,
+    ReadTarget, Renew, Request, Resume, Revoke, Stopped, Which,
 };

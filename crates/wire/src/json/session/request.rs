@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::json::lease::GrantLease;
-use crate::json::lock::{Acquire, Drain, Force, Undrain};
+use crate::json::lock::{Acquire, Drain, Force, Resize, Undrain};
 use crate::json::{Decimal, bytes_from, lease_number};
 use crate::v1::request::Command;
 use crate::{Failure, v1};
@@ -132,6 +132,26 @@ pub struct Request {
     /// Report how far the work under a held lock has come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressReport>,
+    /// Give a hold to a lease that waits for the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hand_on: Option<HandOn>,
+    /// Set how many slots a semaphore has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resize: Option<Resize>,
+}
+
+/// A hold to be given to a lease that waits for the lock alone, in the same mode. The caller has stopped its work.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HandOn {
+    /// The lock.
+    pub lock: String,
+    /// The lease that holds.
+    pub lease: Decimal,
+    /// The token of the grant.
+    pub token: Decimal,
+    /// The lease that gets it.
+    pub to: Decimal,
 }
 
 /// How far the work under a held lock has come.
@@ -345,6 +365,8 @@ fn command(request: Request) -> Result<Command, Failure> {
         request.drain.map(|of| Ok(Command::Drain(of.into()))),
         request.undrain.map(|of| Ok(Command::Undrain(of.into()))),
         request.progress.map(|of| progress(of).map(Command::Progress)),
+        request.hand_on.map(|of| hand_on(of).map(Command::HandOn)),
+        request.resize.map(|of| Ok(Command::Resize(of.into()))),
     ];
     let mut given = commands.into_iter().flatten();
     match (given.next(), given.next()) {
@@ -361,6 +383,16 @@ fn release(hold: Hold) -> Result<v1::ReleaseRequest, Failure> {
 fn downgrade(hold: Hold) -> Result<v1::DowngradeRequest, Failure> {
     let lease = lease_number(Some(hold.lease), "lease")?;
     Ok(v1::DowngradeRequest { lock: hold.lock, lease, token: hold.token.0, ..Default::default() })
+}
+
+fn hand_on(of: HandOn) -> Result<v1::HandOnRequest, Failure> {
+    Ok(v1::HandOnRequest {
+        lock: of.lock,
+        lease: lease_number(Some(of.lease), "lease")?,
+        token: of.token.0,
+        to: lease_number(Some(of.to), "to")?,
+        ..Default::default()
+    })
 }
 
 fn progress(of: ProgressReport) -> Result<v1::ProgressRequest, Failure> {
