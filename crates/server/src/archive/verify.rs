@@ -461,7 +461,9 @@ impl Verifier {
                     other.token
                 ))
             }
-            None if over && !handed_on => Some(format!("semaphore `{lock}` was granted beyond its slots")),
+            None if over && !handed_on => {
+                Some(format!("semaphore `{lock}` was granted beyond its slots"))
+            }
             None => None,
         };
         let (lease, slot, phase) = (event.lease, event.slot, VerifiedPhase::Held);
