@@ -48,6 +48,11 @@ impl Waiting {
         }
     }
 
+    /// A wait has ended without a grant, for a reason that the notice names.
+    pub(crate) fn wait_refused(&self, id: u64, error: &v1::Error) {
+        self.answer(id, Reply::Refused(Fault::new(error, How::Frame)));
+    }
+
     /// A wait has ended without a grant: by its limit, or replaced by a newer request of this client.
     pub(crate) fn waited_in_vain(&self, id: u64, superseded_by: &str) {
         let (reason, message) = match superseded_by {
@@ -55,7 +60,7 @@ impl Waiting {
             by => ("SUPERSEDED", format!("superseded by a newer request of {by}")),
         };
         let error = v1::Error { reason: reason.into(), message, ..Default::default() };
-        self.answer(id, Reply::Refused(Fault::new(&error, How::Frame)));
+        self.wait_refused(id, &error);
     }
 
     pub(crate) fn end(&self, reply: &Reply) {
@@ -172,7 +177,12 @@ fn take(message: v1::SessionResponse, waiting: &Waiting) {
         let held = told(Wire::Acquired(held), granted.revision).expect("it is held");
         waiting.answer(granted.id, Reply::Done(held.expect("no error")));
     }
-    message.waits_ended.iter().for_each(|it| waiting.waited_in_vain(it.id, &it.superseded_by));
+    for it in &message.waits_ended {
+        match &it.error {
+            Some(error) => waiting.wait_refused(it.id, error),
+            None => waiting.waited_in_vain(it.id, &it.superseded_by),
+        }
+    }
     if let Some(error) = message.closing {
         waiting.end(&Reply::Refused(Fault::new(&error, How::Ends)));
     }

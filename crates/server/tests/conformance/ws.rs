@@ -159,8 +159,15 @@ fn take(message: &Value, waiting: &Waiting) {
         waiting.answer(id, json::told("grants", &granted).into());
     }
     for it in list("waits_ended") {
-        let by = it["superseded_by"].as_str().unwrap_or_default();
-        waiting.waited_in_vain(it["id"].as_u64().unwrap(), by);
+        let id = it["id"].as_u64().unwrap();
+        let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+        if it["error"].is_object() {
+            let (reason, message) = (text(&it["error"]["reason"]), text(&it["error"]["message"]));
+            let error = v1::Error { reason, message, ..Default::default() };
+            waiting.wait_refused(id, &error);
+        } else {
+            waiting.waited_in_vain(id, &text(&it["superseded_by"]));
+        }
     }
 }
 
