@@ -11,8 +11,8 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat};
 
-/// Elections start after 300 to 600 ms without a leader, sooner if its connections were closed; a member leads one round
-/// trip and a vote later.
+/// Elections start after 300 to 600 ms without a leader, sooner if its connections were closed. A member leads one
+/// round trip and a vote later.
 const ELECTION_LEAST: Duration = Duration::from_millis(300);
 const ELECTION_MOST: Duration = Duration::from_millis(600);
 /// The difference in clock rates that the SDK allows for, in either direction.

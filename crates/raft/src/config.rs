@@ -32,8 +32,8 @@ pub const READ_TRIES_MAX: u32 = 8;
 pub const SHORT_US: u64 = 1_000_000;
 /// How long that report counts: the time of three further reports.
 pub const SHORT_KEPT_US: u64 = 3 * SHORT_US;
-/// The most read contexts in flight. Further reads wait for one of them and share the next: each context costs a message
-/// to every member and its answer, and with more in flight each would serve fewer reads.
+/// The most read contexts in flight. Further reads wait for one of them and share the next: each context costs a
+/// message to every member and its answer, and with more in flight each would serve fewer reads.
 pub const READS_IN_FLIGHT_MAX: usize = 2;
 /// The most waiting reads; beyond that a read fails at once.
 pub const READS_WAITING_MAX: usize = 65_536;

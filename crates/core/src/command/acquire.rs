@@ -390,7 +390,8 @@ impl Machine {
         same.then(|| found.into_iter().map(|(grant, _)| grant).collect())
     }
 
-    /// The grants of a place that are in force, in the order of the locks' names and of tokens; `None` if there are none.
+    /// The grants of a place that are in force, in the order of the locks' names and of tokens; `None` if there are
+    /// none.
     pub(super) fn grants_of_place(&self, lease: SlabIndex, place: PlaceNumber) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
         found.sort_unstable_by(|a, b| a.0.order().cmp(&b.0.order()));

@@ -1,4 +1,4 @@
-//! Tests that the bytes of entries and snapshots with several slots for one request, and with sizes that an operator set,
+//! Tests that the bytes of entries and snapshots with several slots for one request, and with sizes set by an operator,
 //! stay as released versions wrote them.
 
 use tenure_core::Machine;
@@ -52,7 +52,8 @@ const STATE: &str = "
          0s  level 11                    raised
          0s  A lease 60s                 granted
          0s  B lease 60s                 granted
-         0s  A lock pool slots=4of5      held pool token=1 slot=0, pool token=2 slot=1, pool token=3 slot=2, pool token=4 slot=3
+         0s  A lock pool slots=4of5      held pool token=1 slot=0, pool token=2 slot=1, \
+             pool token=3 slot=2, pool token=4 slot=3
          1s  B lock pool slots=2of5      queued ahead=0
          1s  resize pool 3 by=ops        resized
          2s  resize idle 65              resized

@@ -38,8 +38,8 @@ pub struct Acquire {
     /// count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// How many slots to hold, all at once; absent means one. Nobody passes a request that waits for more slots than are
-    /// free. From feature level 11 on.
+    /// How many slots to hold, all at once; absent means one. Nobody passes a request that waits for more slots than
+    /// are free. From feature level 11 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub take: Option<u32>,
