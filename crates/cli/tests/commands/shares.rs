@@ -21,7 +21,7 @@ fn several_slots_are_acquired_together_and_explained() {
     let holder = lease("holder");
     let tokens = ok(&["try", "shares/a", "--lease", &holder, "--slots", "4", "--take", "2"]);
     assert_eq!(tokens.lines().count(), 2, "one token for each slot: {tokens}");
-    refused(2, "USAGE", &["try", "shares/a", "--take", "2"]);
+    refused(2, "ARGUMENTS", &["try", "shares/a", "--take", "2"]);
     let large = ["try", "shares/a", "--lease", &holder, "--slots", "4", "--take", "5"];
     refused(1, "INVALID_SLOTS", &large);
     let waiter = lease("waiter");
