@@ -48,6 +48,7 @@ mod store;
 mod terminal;
 mod top;
 mod unlock;
+mod version;
 mod waiting;
 mod wall_time;
 mod watch;
@@ -66,18 +67,6 @@ use output::OutputFormat;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What `--version` prints; `-V` prints the first line only. It has no time and no path, so that the same sources and
-/// the same compiler give the same binary.
-const LONG_VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    "\nbuilt by ",
-    env!("TENURE_BUILT_BY"),
-    "\nfor ",
-    env!("TENURE_BUILT_FOR"),
-    " as ",
-    env!("TENURE_BUILT_AS")
-);
-
 /// Distributed locks that stop one holder before the next starts.
 ///
 ///   tenure dev                          one durable member on this machine
@@ -85,7 +74,8 @@ const LONG_VERSION: &str = concat!(
 ///   tenure run deploy -- sleep 30       third terminal: says whom it waits for
 ///   tenure explain deploy               who has it, who waits, when it can be free
 #[derive(Parser)]
-#[command(name = "tenure", version, long_version = LONG_VERSION, arg_required_else_help = true, verbatim_doc_comment)]
+#[command(name = "tenure", version, long_version = version::LONG_VERSION, verbatim_doc_comment)]
+#[command(arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, infer_subcommands = false)]
 #[command(
     after_help = "Each command's --help begins with examples; `tenure help HELD` explains a reason, \

@@ -16,6 +16,7 @@ pub mod codec;
 mod command;
 pub mod event;
 mod invariant;
+mod level;
 mod machine;
 pub mod outcome;
 mod question;

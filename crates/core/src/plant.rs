@@ -21,7 +21,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("queue_not_in_snapshot", &["S10"]),
     ("grant_to_dead_waiter", &["S3"]),
     ("compaction_off_by_one", &["W3"]),
-    ("release_without_token_check", &["S4"]),
+    ("release_without_token_check", &["S2", "S4"]),
     // Detected by comparison with another replica or with the model; chance decides which comparison sees the wrong
     // order first.
     ("hash_order", &["S9", "T1"]),
@@ -66,7 +66,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("upgrade_behind_the_queue", &["Q8", "Q1", "Q4"]),
     ("second_upgrade_waits", &["Q4", "Q8"]),
     ("upgrade_not_in_snapshot", &["S10", "Q8"]),
-    ("handed_on_to_the_first_waiter", &["S16"]),
+    ("handed_on_to_the_first_waiter", &["S4", "S16"]),
     ("giver_keeps_its_hold", &["S16", "S1", "S5"]),
     ("hand_on_forgets_the_min_hold", &["T5"]),
     ("priority_not_in_snapshot", &["S10"]),

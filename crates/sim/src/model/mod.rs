@@ -14,6 +14,7 @@ mod event;
 mod hand_on;
 mod key;
 mod lease;
+mod level;
 mod once;
 mod pass;
 mod progress;
@@ -39,53 +40,16 @@ use tenure_types::{
 };
 
 use event::blank;
+use level::{
+    LEVEL_COUNTED, LEVEL_DRAINS, LEVEL_GROUPS, LEVEL_HAND_ON, LEVEL_MAX, LEVEL_MIN_HOLD,
+    LEVEL_OWNED, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RATES, LEVEL_RECORDS, LEVEL_SETTERS,
+    LEVEL_SHARES, LEVEL_WHOLE,
+};
 use pass::takes;
 use state::later;
 
 /// The clock never goes beyond this, so that sums of two times never overflow.
 const CLOCK_MAX: u64 = (1 << 60) - 1;
-
-/// The highest level that the rules define.
-const LEVEL_MAX: u16 = LEVEL_SHARES;
-
-/// The level from which on asks are counted and can be taken back.
-const LEVEL_COUNTED: u16 = 2;
-
-/// The level from which on a promised time lasts a millisecond longer, because counts are rounded down.
-const LEVEL_WHOLE: u16 = 2;
-
-/// The level from which on leases and keys have owners, and there are access rules.
-const LEVEL_OWNED: u16 = 3;
-
-/// The level from which on events tell more about what they record: administrative ones name the caller.
-const LEVEL_RECORDS: u16 = 4;
-
-/// The level from which on access rules have quotas of sessions, watches, requests and bytes in flight.
-const LEVEL_RATES: u16 = 4;
-
-/// The level from which on it is recorded who set each quota.
-const LEVEL_SETTERS: u16 = 5;
-
-/// The level from which on an ask may have a least time between its grant and the next one.
-const LEVEL_MIN_HOLD: u16 = 6;
-
-/// The level from which on a prefix can be closed to new grants.
-const LEVEL_DRAINS: u16 = 7;
-
-/// The level from which on an ask may replace older ones of its group.
-const LEVEL_GROUPS: u16 = 7;
-
-/// The level from which on an ask may have a priority.
-const LEVEL_PRIORITY: u16 = 8;
-
-/// The level from which on an ask may promise progress.
-const LEVEL_PROGRESS: u16 = 9;
-
-/// The level from which on holds can be upgraded and handed on, and the search for deadlocks leaves out nothing.
-const LEVEL_HAND_ON: u16 = 10;
-
-/// The level from which on an ask may take several slots, and the number of slots can be set.
-const LEVEL_SHARES: u16 = 11;
 
 /// The most slots of a semaphore that one ask may take.
 const TAKE_MAX: u32 = 1_024;

@@ -8,6 +8,7 @@ pub mod access;
 pub mod cluster;
 mod content;
 mod decimal;
+mod drain;
 pub mod election;
 pub mod error;
 pub mod event;
