@@ -48,8 +48,11 @@ pub(crate) struct DrainArgs {
     pub(crate) connection: ListArgs,
 }
 
-/// Flags of `tenure undrain`.
+/// Open locks that were drained
+///
+///   tenure undrain db/
 #[derive(Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct UndrainArgs {
     /// The prefix, exactly as it was drained
     #[arg(value_parser = output::name, required_unless_present = "all", conflicts_with = "all")]

@@ -37,7 +37,6 @@ mod plan;
 mod print_args;
 mod progress;
 mod reason;
-mod resize;
 mod restore;
 mod run;
 mod serve;
@@ -222,20 +221,8 @@ enum CliCommand {
     /// With --wait, ends with 75 if holders are left after that time; the prefix stays drained.
     #[command(verbatim_doc_comment)]
     Drain(drain::DrainArgs),
-    /// Open locks that were drained
-    ///
-    ///   tenure undrain db/
-    #[command(verbatim_doc_comment)]
     Undrain(drain::UndrainArgs),
-    /// Set how many slots a semaphore has
-    ///
-    ///   tenure resize runners 12          from now on, whatever --slots says
-    ///   tenure resize runners --unset     --slots decides again, once nobody uses it
-    ///
-    /// More slots are granted at once, in the order of the queue. With fewer, holders keep theirs, and none is granted
-    /// until enough were given back; who waits for more slots than there are is told. Needs `operate` for the name.
-    #[command(verbatim_doc_comment)]
-    Resize(resize::ResizeArgs),
+    Resize(lock::resize::ResizeArgs),
     /// Grant, renew, end and show leases
     ///
     ///   LEASE=$(tenure lease grant --ttl 5m)     yours to renew, in a script
@@ -583,7 +570,7 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Force(flags) => (flags.connection.output, force::force(flags)),
         CliCommand::Drain(flags) => (flags.connection.output, drain::drain(flags)),
         CliCommand::Undrain(flags) => (flags.connection.output, drain::undrain(flags)),
-        CliCommand::Resize(flags) => (flags.connection.output, resize::resize(flags)),
+        CliCommand::Resize(flags) => (flags.connection.output, lock::resize::resize(flags)),
         CliCommand::Lease(command) => (command.output(), lease::run(command)),
         CliCommand::Elect(flags) => (flags.connection.output, elect::elect(flags)),
         CliCommand::Observe(flags) => (flags.connection.output, watch::observe(flags)),

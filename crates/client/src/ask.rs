@@ -167,8 +167,8 @@ impl LockAsk {
     }
 
     /// Acquires this many [`slots`](Self::slots) of the semaphore, all at once or none. Each slot is one of the guard's
-    /// [`locks`](Guard::locks), with a token of its own. Nobody passes a request that waits for more slots than are free.
-    /// Zero counts as one. More than one needs feature level 11.
+    /// [`locks`](Guard::locks), with a token of its own. Nobody passes a request that waits for more slots than are
+    /// free. Zero counts as one. More than one needs feature level 11.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {

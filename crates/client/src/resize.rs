@@ -13,8 +13,8 @@ impl Client {
     /// request names. `None` leaves it to the requests again: to the first one after the semaphore was not used.
     ///
     /// More slots are granted at once, in the order of the queue. With fewer, every holder keeps its slots, and none is
-    /// granted until enough were given back. A client that waits for more slots than there are is refused. Needs feature
-    /// level 11.
+    /// granted until enough were given back. A client that waits for more slots than there are is refused. Needs
+    /// feature level 11.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {

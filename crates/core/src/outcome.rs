@@ -251,8 +251,8 @@ pub enum Notice {
         /// its end.
         word: Option<Box<TakenBy>>,
     },
-    /// A place is gone because its wait limit passed, a newer request of its group has replaced it, or its semaphore has
-    /// fewer slots now than it requested.
+    /// A place is gone because its wait limit passed, a newer request of its group has replaced it, or its semaphore
+    /// has fewer slots now than it requested.
     WaitEnded {
         /// The lease.
         lease: Handle,

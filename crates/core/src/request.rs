@@ -221,9 +221,6 @@ pub const LEVEL_HAND_ON: u16 = 10;
 /// set. Below it the machine refuses such a request and [`Command::Resize`] as `Malformed`.
 pub const LEVEL_SHARES: u16 = 11;
 
-/// The most slots of one semaphore that one acquire request may take.
-pub const TAKE_MAX: u32 = 1_024;
-
 /// The highest priority of an acquire request.
 pub const PRIORITY_MAX: u8 = 9;
 

@@ -1,5 +1,6 @@
 //! Holds a lock from a shell, without a command to run.
 
+pub(crate) mod resize;
 mod under;
 pub(crate) mod wait;
 

@@ -1,5 +1,6 @@
 //! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, that a more urgent
-//! request passes others, that a holder keeps a lock as long as it progresses, and that several slots are granted together.
+//! request passes others, that a holder keeps a lock as long as it progresses, and that several slots are granted
+//! together.
 
 use std::time::Duration;
 

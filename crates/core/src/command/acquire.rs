@@ -11,13 +11,16 @@ use super::queue::{Asker, PlaceOptions};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants, Notice};
-use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease, TAKE_MAX};
+use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease};
 use crate::state::due::DueKind;
 use crate::state::record::{
     AskCount, Grant, GrantOptions, GrantState, GrantTimes, IN_LEASE, IN_LOCK, IN_QUEUE,
     ProgressState,
 };
 use crate::state::slab::SlabIndex;
+
+/// The most slots of one semaphore that one acquire request may take.
+const TAKE_MAX: u32 = 1_024;
 
 /// The lease that acquires, before anything is changed for it.
 enum Who<'a> {
@@ -390,7 +393,8 @@ impl Machine {
         same.then(|| found.into_iter().map(|(grant, _)| grant).collect())
     }
 
-    /// The grants of a place that are in force, in the order of the locks' names and of tokens; `None` if there are none.
+    /// The grants of a place that are in force, in the order of the locks' names and of tokens; `None` if there are
+    /// none.
     pub(super) fn grants_of_place(&self, lease: SlabIndex, place: PlaceNumber) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
         found.sort_unstable_by(|a, b| a.0.order().cmp(&b.0.order()));

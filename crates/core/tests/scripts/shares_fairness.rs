@@ -41,8 +41,8 @@ fn a_large_request_waits_for_those_before_it_only() {
         pool.check();
     }
     assert!(longest.contains_key(&SLOTS), "the largest requests were granted: {longest:?}");
-    // Whoever is first waits until at most 8 slots are given back, and a client is drawn once in 24 rounds on average: with
-    // at most 24 before it, no wait comes near this bound, and without the order the large ones would pass it.
+    // Whoever is first waits until at most 8 slots are given back, and a client is drawn once in 24 rounds on average:
+    // with at most 24 before it, no wait comes near this bound, and without the order the large ones would pass it.
     assert!(longest.values().all(|rounds| *rounds < 24 * 24 * 8), "{longest:?}");
 }
 

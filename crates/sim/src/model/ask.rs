@@ -9,7 +9,10 @@ use super::access::OwnerKey;
 use super::event::place_event;
 use super::pass::{show, takes};
 use super::state::later;
-use super::{Grant, HandleOf, LEVEL_RECORDS, Model, Place, TAKE_MAX, Verdict};
+use super::{Grant, HandleOf, LEVEL_RECORDS, Model, Place, Verdict};
+
+/// The most slots of a semaphore that one ask may take.
+const TAKE_MAX: u32 = 1_024;
 
 /// How long an ask is willing to wait, as a deadline.
 #[derive(Clone, Copy)]

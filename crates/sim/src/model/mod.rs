@@ -39,7 +39,6 @@ use tenure_types::{
 };
 
 use event::blank;
-use pass::takes;
 use state::later;
 
 /// The clock never goes beyond this, so that sums of two times never overflow.
@@ -86,9 +85,6 @@ const LEVEL_HAND_ON: u16 = 10;
 
 /// The level from which on an ask may take several slots, and the number of slots can be set.
 const LEVEL_SHARES: u16 = 11;
-
-/// The most slots of a semaphore that one ask may take.
-const TAKE_MAX: u32 = 1_024;
 
 /// The highest priority, and how much earlier each step counts as having asked.
 const PRIORITY_MAX: u8 = 9;
@@ -359,17 +355,7 @@ impl Model {
                 {
                     Err(Refusal::Malformed)
                 }
-                Some(Request { command: Command::Acquire(ask), .. })
-                    if self.level < LEVEL_SHARES
-                        && ask.locks.as_slice().iter().any(|one| takes(one.mode) > 1) =>
-                {
-                    Err(Refusal::Malformed)
-                }
-                Some(Request { command: Command::Resize { .. }, .. })
-                    if self.level < LEVEL_SHARES =>
-                {
-                    Err(Refusal::Malformed)
-                }
+                Some(request) if self.lacks_shares(&request.command) => Err(Refusal::Malformed),
                 Some(Request { command: Command::Progress { .. }, .. })
                     if self.level < LEVEL_PROGRESS =>
                 {
@@ -573,15 +559,6 @@ impl Model {
             self.events.push(blank(Cause::LimitsSet, Subject::Settings));
         }
         Ok(Answer::LimitsSet)
-    }
-
-    fn compact(&mut self, keep: Revision) -> Verdict {
-        if keep > self.revision.next() {
-            return Err(Refusal::FutureRevision { asked: keep, newest: self.revision });
-        }
-        self.history.retain(|batch| batch.revision >= keep);
-        self.floor = self.floor.max(keep);
-        Ok(Answer::Compacted { floor: self.floor })
     }
 
     fn raise_level(&mut self, level: u16) -> Verdict {

@@ -2,13 +2,24 @@
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Notice};
+use tenure_core::request::Command;
 use tenure_types::{Limit, Mode, Name, PlaceNumber, Refusal};
 
 use super::event::blank;
 use super::pass::takes;
-use super::{Model, NO_HANDLE, Verdict};
+use super::{LEVEL_SHARES, Model, NO_HANDLE, Verdict};
 
 impl Model {
+    /// Whether a command needs a level with shares and sizes that is not there yet.
+    pub(super) fn lacks_shares(&self, command: &Command<'_>) -> bool {
+        let needed = match command {
+            Command::Acquire(ask) => ask.locks.as_slice().iter().any(|one| takes(one.mode) > 1),
+            Command::Resize { .. } => true,
+            _ => false,
+        };
+        needed && self.level < LEVEL_SHARES
+    }
+
     pub(super) fn resize(&mut self, lock: &str, slots: Option<u32>, by: &str) -> Verdict {
         let name = self.name(lock)?;
         self.can_be_said((by, ""))?;

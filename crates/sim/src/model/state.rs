@@ -1,7 +1,7 @@
 //! Looks things up in the model's state, and changes it one step at a time.
 
 use tenure_core::event::{Cause, Event};
-use tenure_core::outcome::Outcome;
+use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::LeaseRef;
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Refusal, Revision, Token};
 
@@ -21,6 +21,15 @@ impl Model {
     /// An outcome, with the revision of the first answer if it repeats one.
     pub(super) fn outcome(&mut self, result: Verdict) -> Outcome {
         Outcome { revision: self.repeated.take().unwrap_or(self.revision), result }
+    }
+
+    pub(super) fn compact(&mut self, keep: Revision) -> Verdict {
+        if keep > self.revision.next() {
+            return Err(Refusal::FutureRevision { asked: keep, newest: self.revision });
+        }
+        self.history.retain(|batch| batch.revision >= keep);
+        self.floor = self.floor.max(keep);
+        Ok(Answer::Compacted { floor: self.floor })
     }
 
     /// How far the clock must advance until a promised time has fully passed.

@@ -12,6 +12,7 @@ use super::{
 use crate::{Failure, v1};
 
 pub use super::patch::{Patch, Patched};
+pub use super::resize::{NewSize, Resize, Resized};
 
 /// `POST /v1/locks/{lock}` and `POST /v1/locks`, and `acquire` on a session: locks to be acquired, all or none.
 ///
@@ -38,8 +39,8 @@ pub struct Acquire {
     /// count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// How many slots to hold, all at once; absent means one. Nobody passes a request that waits for more slots than are
-    /// free. From feature level 11 on.
+    /// How many slots to hold, all at once; absent means one. Nobody passes a request that waits for more slots than
+    /// are free. From feature level 11 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub take: Option<u32>,
@@ -324,50 +325,6 @@ impl From<Undrain> for v1::UndrainRequest {
         let Undrain { prefix, by } = undrain;
         Self { prefix: Some(prefix), by }
     }
-}
-
-/// `PUT /v1/semaphores/{lock}`: how many slots a semaphore has from now on.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewSize {
-    /// The number of slots, whatever number a request names.
-    #[schema(minimum = 1)]
-    pub slots: u32,
-    /// Who decided this, for the record.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub by: String,
-}
-
-/// `resize` on a session: how many slots a semaphore has from now on.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Resize {
-    /// The name of the semaphore.
-    pub lock: String,
-    /// The number of slots, whatever number a request names; 0 leaves it to the requests again.
-    pub slots: u32,
-    /// Who decided this, for the record.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub by: String,
-}
-
-impl From<Resize> for v1::ResizeRequest {
-    fn from(resize: Resize) -> Self {
-        let Resize { lock, slots, by } = resize;
-        Self { lock, slots, by }
-    }
-}
-
-/// `PUT` and `DELETE /v1/semaphores/{lock}`: the number of slots is set, or left to the requests.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Resized {
-    /// The name of the semaphore.
-    pub lock: String,
-    /// The number of slots that was set; absent if it is left to the requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slots: Option<u32>,
-    /// The member that answers, and its revision.
-    pub header: Header,
 }
 
 /// How many slots to hold, for the wire messages. Only a semaphore has slots.

@@ -17,6 +17,7 @@ pub mod lock;
 mod mode;
 mod patch;
 pub mod plain;
+mod resize;
 mod schema;
 pub mod session;
 pub mod strict;

@@ -29,8 +29,8 @@ pub(super) struct UnsetParameters {
     timeout: Option<DurationParameter>,
 }
 
-/// Sets how many slots a semaphore has, also while it is used. More slots are granted at once, in the order of the queue.
-/// With fewer, holders keep theirs, and none is granted until enough are given back.
+/// Sets how many slots a semaphore has, also while it is used. More slots are granted at once, in the order of the
+/// queue. With fewer, holders keep theirs, and none is granted until enough are given back.
 #[utoipa::path(
     put, path = "/v1/semaphores/{lock}", tag = "locks", operation_id = "resize", request_body = NewSize,
     params(

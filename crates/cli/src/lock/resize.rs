@@ -6,15 +6,22 @@ use tenure_wire::v1;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
+use super::wait::strange;
 use crate::connection_args::{self, request_id};
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
-use crate::lock::wait::strange;
 use crate::output::{self, OutputFormat};
 use crate::print_args::QuietArgs;
 
-/// Flags of `tenure resize`.
+/// Set how many slots a semaphore has
+///
+///   tenure resize runners 12          from now on, whatever --slots says
+///   tenure resize runners --unset     --slots decides again, once nobody uses it
+///
+/// More slots are granted at once, in the order of the queue. With fewer, holders keep theirs, and none is granted
+/// until enough were given back; who waits for more slots than there are is told. Needs `operate` for the name.
 #[derive(Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct ResizeArgs {
     /// Which semaphore
     #[arg(value_parser = output::name)]
