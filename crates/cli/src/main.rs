@@ -286,7 +286,7 @@ enum CliCommand {
     ///
     ///   tenure config check --config /etc/tenure.toml
     #[command(subcommand, verbatim_doc_comment)]
-    Config(ConfigCommand),
+    Config(serve::ConfigCommand),
     /// Look at a cluster and change its members
     ///
     ///   tenure cluster status           how everything is, and what to do first
@@ -438,15 +438,6 @@ enum CliCommand {
     Help(manual::HelpArgs),
 }
 
-#[derive(Subcommand)]
-enum ConfigCommand {
-    /// Check what `tenure serve` would use, and say where each setting comes from
-    ///
-    ///   tenure config check --config /etc/tenure.toml
-    #[command(verbatim_doc_comment)]
-    Check(serve::ConfigCheckArgs),
-}
-
 fn main() -> ExitCode {
     if let Some(code) = run::inside() {
         return code;
@@ -581,7 +572,9 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Key(command) => (command.output(), key::run(command)),
         CliCommand::Dev(flags) => (flags.output, dev::run(flags)),
         CliCommand::Serve(flags) => (flags.form(), serve::run(flags)),
-        CliCommand::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
+        CliCommand::Config(serve::ConfigCommand::Check(flags)) => {
+            (flags.output, serve::check(flags))
+        }
         CliCommand::Cluster(command) => (command.output(), cluster::run(command)),
         CliCommand::Auth(command) => (command.output(), auth::run(command)),
         CliCommand::Audit(flags) => (flags.connection.output, audit::audit(flags)),

@@ -4,7 +4,7 @@ mod config;
 mod file;
 mod flags;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::json;
 use tenure_server::{ConsoleMode, ServerSettings, StartError, StartMode, log, os, start};
 
@@ -28,6 +28,16 @@ pub(crate) struct ServeArgs {
     /// End when stdin does: for programs that start members and may be killed
     #[arg(long, hide = true)]
     while_stdin: bool,
+}
+
+/// The commands of `tenure config`.
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check what `tenure serve` would use, and say where each setting comes from
+    ///
+    ///   tenure config check --config /etc/tenure.toml
+    #[command(verbatim_doc_comment)]
+    Check(ConfigCheckArgs),
 }
 
 /// Flags of `tenure config check`.
