@@ -102,7 +102,7 @@ impl PendingRequests {
                 wakers.extend(inner.tell(granted.id, Response::Granted(granted)));
             }
             for ended in message.waits_ended.drain(..) {
-                wakers.extend(inner.tell(ended.id, Response::WaitEnded(ended)));
+                wakers.extend(inner.tell(ended.id, Response::WaitEnded(Box::new(ended))));
             }
             inner.told += wakers.len();
         }

@@ -15,7 +15,7 @@ use crate::lease_state::Moment;
 pub(crate) enum Response {
     Answer(Box<v1::Answer>),
     Granted(v1::Granted),
-    WaitEnded(v1::WaitEnded),
+    WaitEnded(Box<v1::WaitEnded>),
     /// The session is over. The outcome of the request is not known.
     Gone,
 }
@@ -167,7 +167,7 @@ mod tests {
         put(&slot, Response::Answer(Box::default()));
         assert_eq!(slot.owed_since(), None);
         put(&slot, Response::Granted(v1::Granted::default()));
-        put(&slot, Response::WaitEnded(v1::WaitEnded::default()));
+        put(&slot, Response::WaitEnded(Box::default()));
         let told = reader.await.unwrap();
         assert!(
             matches!(told, (Response::Answer(_), Response::Granted(_), Response::WaitEnded(_))),
@@ -177,7 +177,7 @@ mod tests {
         assert!(matches!(slot.next().await, Response::Gone));
         assert!(matches!(slot.next().await, Response::Gone), "also who asks again is told");
         slot.begin(AT);
-        put(&slot, Response::WaitEnded(v1::WaitEnded::default()));
+        put(&slot, Response::WaitEnded(Box::default()));
         assert!(
             matches!(slot.next().await, Response::WaitEnded(_)),
             "nothing of the last request is left"
@@ -206,7 +206,7 @@ mod tests {
         let slot = ResponseSlot::default();
         put(&slot, Response::Answer(Box::default()));
         put(&slot, Response::Granted(v1::Granted::default()));
-        put(&slot, Response::WaitEnded(v1::WaitEnded::default()));
+        put(&slot, Response::WaitEnded(Box::default()));
         let first = slot.next().await;
         slot.put_back(first);
         let told = (slot.next().await, slot.next().await, slot.next().await);

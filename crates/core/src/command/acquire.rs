@@ -289,9 +289,11 @@ impl Machine {
     fn is_blocked(&self, located: &Located<'_>) -> bool {
         let Some(lock) = located.lock else { return false };
         let mode = located.ask.mode;
-        let overtakes = mutant!("writer_overtaken") && mode == Mode::Shared
-            || mutant!("small_request_passes_a_large_one")
-                && matches!(mode, Mode::Slot { take: 1, .. });
+        let overtakes = match mode {
+            Mode::Shared => mutant!("writer_overtaken"),
+            Mode::Slot { take: 1, .. } => mutant!("small_request_passes_a_large_one"),
+            Mode::Exclusive | Mode::Slot { .. } => false,
+        };
         self.locks.at(lock).queue.len > 0 && !overtakes || !self.admits(lock, mode)
     }
 

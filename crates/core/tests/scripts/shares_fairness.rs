@@ -31,7 +31,8 @@ fn a_large_request_waits_for_those_before_it_only() {
         match pool.clients.remove(&client).unwrap() {
             Doing::Nothing => {
                 // Mostly one slot, so that there is always a small request which would fit.
-                let take = if pool.random(4) == 0 { pool.random(8) as u32 + 1 } else { 1 };
+                let large = pool.random(4) == 0;
+                let take = if large { u32::try_from(pool.random(8) + 1).unwrap() } else { 1 };
                 pool.ask(client, take, round);
             }
             // Once half of them wait, the others go on: otherwise nobody would hold anything for long.
@@ -161,7 +162,10 @@ impl Pool {
         let shown = self.machine.lock("pool").map_or(0, |lock| lock.holders.len());
         assert_eq!(held, shown);
         if let Some((_, take)) = self.waiting().min() {
-            assert!(held as u32 + take > SLOTS, "the first waits although {take} are free");
+            assert!(
+                held + take as usize > SLOTS as usize,
+                "the first waits although {take} are free"
+            );
         }
     }
 

@@ -533,14 +533,11 @@ impl Model {
         let used = match quota {
             Quota::Leases => leases.len(),
             Quota::Places => places.len(),
-            Quota::Locks => {
-                let waits: u64 = places.iter().map(|place| place.grants()).sum();
-                grants.len() + waits as usize
-            }
+            Quota::Locks => grants.len() + places.iter().map(|place| place.slots()).sum::<usize>(),
             Quota::Keys => keys.len(),
             Quota::Bytes => {
                 let of_leases = leases.iter().map(|id| self.leases[id].metadata.len());
-                let of_places = places.iter().map(|it| it.metadata.len() * it.grants() as usize);
+                let of_places = places.iter().map(|it| it.metadata.len() * it.slots());
                 let of_grants = grants.iter().map(|grant| grant.metadata.len());
                 let of_keys = keys.iter().map(|(name, key)| name.len() + key.value.len());
                 of_leases.chain(of_places).chain(of_grants).chain(of_keys).sum()

@@ -255,7 +255,11 @@ impl Place {
 
     /// How many grants it asks for: one for each slot.
     pub(super) fn grants(&self) -> u64 {
-        self.locks.iter().map(|(_, mode)| u64::from(takes(*mode))).sum()
+        self.slots() as u64
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.locks.iter().map(|(_, mode)| takes(*mode) as usize).sum()
     }
 
     pub(super) fn names(&self) -> Vec<Name> {
