@@ -14,6 +14,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::output::{self, OutputFormat};
 use crate::reason;
+use crate::suggest::suggested;
 use crate::wall_time;
 
 /// A message, further labelled lines, and an exit code.
@@ -102,6 +103,7 @@ impl CliError {
             "effect": self.effect.word(),
         });
         for (label, text) in &self.more {
+            let text = labelled(label, text);
             let field = match *label {
                 "try" => "next",
                 "effect" => continue,
@@ -121,9 +123,17 @@ impl CliError {
     fn shown(&self) -> String {
         let mut text = format!("{} {}\n", output::red("error:"), self.text);
         for (label, line) in &self.more {
-            text.push_str(&format!("  {label:<8} {line}\n"));
+            text.push_str(&format!("  {label:<8} {}\n", labelled(label, line)));
         }
         text
+    }
+}
+
+/// The text of a labelled line. What to type goes to the same cluster.
+fn labelled(label: &str, text: &str) -> String {
+    match label {
+        "try" | "look" => suggested(text),
+        _ => text.to_owned(),
     }
 }
 

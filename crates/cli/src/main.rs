@@ -43,6 +43,7 @@ mod signals;
 mod state;
 mod state_locks;
 mod store;
+mod suggest;
 mod terminal;
 mod top;
 mod unlock;
@@ -441,6 +442,7 @@ fn main() -> ExitCode {
         return code;
     }
     let words = command_line::ordered(std::env::args_os().collect(), &Arguments::command());
+    suggest::remember(&words);
     let matches = match Arguments::command().try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(error) => return not_understood(error, &words),

@@ -19,6 +19,7 @@ use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
 use crate::print_args::QuietArgs;
+use crate::suggest::suggested;
 
 /// How long the cluster may take to agree on a change: longer than members wait for each other.
 pub(super) const AGREE: Duration = Duration::from_secs(40);
@@ -142,9 +143,9 @@ fn print_next_steps(
         OutputFormat::Text => output::out(&format!("{line}\n")),
     }
     if cluster.output == OutputFormat::Text && !cluster.quiet && flags.wait.is_none() {
+        let then = suggested(&format!("tenure cluster promote {name}"));
         output::tell(&format!(
-            "type this on its machine within an hour, with an empty DIR; then: \
-             tenure cluster promote {name}\n"
+            "type this on its machine within an hour, with an empty DIR; then: {then}\n"
         ));
     }
 }

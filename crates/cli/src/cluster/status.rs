@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side, Table};
+use crate::suggest::suggested;
 
 /// A member with more entries than this behind the leader is not healthy.
 pub(crate) const BEHIND: u64 = 10_000;
@@ -123,7 +124,7 @@ fn text(status: &v1::StatusResponse) -> String {
         text.push_str(&format!("wrong   {}\n", problem.detail));
     }
     if let Some(next) = next(status) {
-        text.push_str(&format!("next    {next}\n"));
+        text.push_str(&format!("next    {}\n", suggested(&next)));
     }
     text
 }

@@ -16,6 +16,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
+use crate::suggest::suggested;
 use crate::wall_time::{self, WIDTH};
 
 /// How many revisions one page has.
@@ -99,15 +100,15 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
             let text = match &flags.lock {
                 Some(lock) if selects => {
                     let kind = if flags.lost { "no loss" } else { "no event" };
-                    format!("{kind} {what} matches; all of it: tenure history {}", quoted(lock))
+                    let all = suggested(&format!("tenure history {}", quoted(lock)));
+                    format!("{kind} {what} matches; all of it: {all}")
                 }
                 None if selects && flags.lost => format!("no loss {what} matches"),
                 None => format!("nothing is known {what}"),
                 Some(lock) => {
-                    let (since, lock) = (past.floor, quoted(lock));
-                    format!(
-                        "nothing is known {what} since revision {since}; look: tenure explain {lock}"
-                    )
+                    let look = suggested(&format!("tenure explain {}", quoted(lock)));
+                    let since = past.floor;
+                    format!("nothing is known {what} since revision {since}; look: {look}")
                 }
             };
             output::tell(&format!("{text}\n"));

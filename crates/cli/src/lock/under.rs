@@ -17,6 +17,7 @@ use crate::failure::CliError;
 use crate::lease;
 use crate::output::{self, OutputFormat};
 use crate::signals;
+use crate::suggest::suggested;
 
 /// The metadata key that makes a call safe to repeat.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -95,9 +96,9 @@ pub(super) async fn acquire(
             output::out(&format!("{}\n", grant.token));
             if output::watched() {
                 let (token, lease) = (grant.token, lease::short(lease));
+                let renew = suggested(&format!("tenure lease renew {lease}"));
                 output::tell(&format!(
-                    "tenure: lock `{lock}` acquired under lease {lease}, token {token}; keep it: \
-                     tenure lease renew {lease}\n"
+                    "tenure: lock `{lock}` acquired under lease {lease}, token {token}; keep it: {renew}\n"
                 ));
             }
         }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::output::OutputFormat;
 use crate::print_args::QuietArgs;
+use crate::suggest::suggested;
 use crate::terminal::fitted;
 use crate::waiting::labelled;
 
@@ -119,6 +120,8 @@ impl Messages {
 
     /// Writes a further line under the last one: a label and its text.
     pub(super) fn detail(&mut self, word: &str, text: &str) {
+        let completed = matches!(word, "try" | "look").then(|| suggested(text));
+        let text = completed.as_deref().unwrap_or(text);
         if !self.why.is_empty() {
             // The field has the name that it has in the errors of all other commands.
             let field = if word == "try" { "next" } else { word };

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::stage::{
-    Live, Member, TENURE, at, ended, member, objects, ok, refused, run, run_with, wait,
+    Live, Member, TENURE, at, ended, lease, member, objects, ok, refused, run, run_with, wait,
 };
 
 #[test]
@@ -330,4 +330,37 @@ fn a_member_of_a_cluster_says_what_it_does_in_the_form_that_is_wanted() {
     let line = text.says(" serving ");
     assert!(line.contains(" INFO ") && line.contains("name=a"), "{line}");
     assert_eq!(text.interrupt(), Some(0));
+}
+
+#[test]
+fn a_suggested_command_goes_to_the_cluster_that_was_asked() {
+    let addr = &member().addr;
+    let holder = lease("holder");
+    let token = ok(&["try", "sug/a", "--lease", &holder]);
+    let token = token.trim();
+    // The variable names another cluster.
+    let there = |arguments: &[&str]| at("127.0.0.1:1", &[&["--addr", addr], arguments].concat());
+    let ran = there(&["explain", "sug/a"]);
+    for line in ["history sug/a", &format!("force sug/a --token {token} --reason \"…\"")] {
+        assert!(ran.out.contains(&format!(" tenure --addr {addr} {line}\n")), "{line}: {ran:?}");
+    }
+    for arguments in
+        [&["try", "sug/a", "--hold"][..], &["run", "sug/a", "--wait", "0", "--", "true"]]
+    {
+        let ran = there(arguments);
+        let look = format!("  look     tenure --addr {addr} explain sug/a\n");
+        assert!(ran.code == 75 && ran.err.contains(&look), "{ran:?}");
+    }
+    // It is what the command line takes.
+    let ran = at("127.0.0.1:1", &["--addr", addr, "history", "sug/a"]);
+    assert!(ran.code == 0 && ran.out.contains("granted"), "{ran:?}");
+    let nowhere = "127.0.0.1:1,127.0.0.1:2";
+    let said = at(nowhere, &["locks"]).err;
+    assert!(said.contains("try      tenure doctor,"), "{said}");
+    let said = at(addr, &["locks", "--addr", nowhere, "--output", "json"]).err;
+    let next = objects(&said)[0]["error"]["next"].as_str().unwrap_or_default().to_owned();
+    assert!(next.starts_with(&format!("tenure --addr {nowhere} doctor,")), "{next}");
+    // A word that is no command of ours.
+    let said = at(addr, &["who", "--addr", "127.0.0.1:1"]).err;
+    assert!(said.contains("try      tenure --addr 127.0.0.1:1 explain LOCK"), "{said}");
 }
