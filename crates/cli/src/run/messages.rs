@@ -92,6 +92,12 @@ impl Messages {
         }
     }
 
+    /// Writes why the command is skipped, only to a terminal or after something unusual.
+    pub(super) fn skipped(&mut self, why: &str) {
+        self.why.insert("message".to_owned(), why.into());
+        self.usual(&format!("skipped: {why}"));
+    }
+
     /// Writes a line to a log, too.
     pub(super) fn unusual(&mut self, text: &str) {
         self.unusual = true;
