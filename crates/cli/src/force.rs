@@ -157,7 +157,7 @@ fn confirm(flags: &ForceArgs) -> Result<(), CliError> {
     if flags.yes {
         return Ok(());
     }
-    output::tell(&format!("Type the lock's name to go on: {}\n", flags.lock));
+    output::tell(&format!("To go on, type `{}`: ", flags.lock));
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     if read.is_err() || line.trim_end_matches(['\r', '\n']) != flags.lock {

@@ -74,6 +74,13 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
     if !flags.verify.is_empty() {
         return verify::verify(&flags.verify, flags.connection.output);
     }
+    if let (Some(lock), Some(at_ms)) = (&flags.lock, flags.at)
+        && at_ms > tenure_server::os::wall_ms()
+    {
+        let now = suggested(&format!("tenure explain {}", quoted(lock)));
+        let text = format!("{} is in the future; now: {now}", wall_time::local(at_ms));
+        return Err(CliError::arguments(text));
+    }
     flags.connection.with(async |cluster| {
         if let (Some(lock), Some(at)) = (&flags.lock, flags.at) {
             return at_time::show(cluster, lock, at).await;

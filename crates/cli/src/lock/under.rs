@@ -51,7 +51,7 @@ pub(super) async fn acquire(
         min_hold_ms: millis(how.min_hold),
         supersede: how.supersede.clone().unwrap_or_default(),
         priority: how.priority.into(),
-        progress_within_ms: millis(how.progress_within),
+        progress_within_ms: millis(how.progress_within.unwrap_or_default()),
         max_hold_ms: how.max_hold.map(millis),
         ..Default::default()
     };
