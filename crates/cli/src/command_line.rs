@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Args, Command};
 
+use crate::duration;
+use crate::failure::CliError;
 use crate::print_args::ListArgs;
 
 /// Commands of other tools, and what does the same here.
@@ -117,6 +119,53 @@ pub(crate) fn ordered(words: Vec<OsString>, parser: &Command) -> Vec<OsString> {
         (at, command) = (at + 1, inner);
     }
     [&words[..1], &words[end..at], &words[1..end], &words[at..]].concat()
+}
+
+/// The commands that differ from a typed word in two neighbouring letters that are swapped.
+pub(crate) fn swapped(word: &str, parser: &Command) -> Vec<String> {
+    let letters: Vec<char> = word.chars().collect();
+    let turned = |at: usize| {
+        let mut letters = letters.clone();
+        letters.swap(at, at + 1);
+        letters.into_iter().collect::<String>()
+    };
+    let turned: Vec<String> = (0..letters.len().saturating_sub(1)).map(turned).collect();
+    let names = parser.get_subcommands().map(|it| it.get_name().to_owned());
+    names.filter(|name| turned.contains(name)).collect()
+}
+
+/// Refuses a unit that stands alone behind the number of a time, as in `--wait 5 s`: the parser would take it as the
+/// name of a lock.
+pub(crate) fn stray_unit(words: &[OsString], parser: &Command) -> Option<CliError> {
+    let ours = words.split(|word| word == "--").next()?;
+    let mut command = parser;
+    for word in ours.iter().skip(1) {
+        command = subcommand(command, word).or(Some(command).filter(|it| !it.has_subcommands()))?;
+        if !command.has_subcommands() {
+            break;
+        }
+    }
+    let is_time = |name: &str| {
+        let mut flags = command.get_arguments();
+        let flag = flags.find(|it| it.get_long() == Some(name));
+        let value = flag.and_then(|it| it.get_value_names()?.first());
+        value.is_some_and(|value| value.as_str() == "TIME")
+    };
+    for (at, word) in ours.iter().enumerate() {
+        let Some(flag) = word.to_str().and_then(|it| it.strip_prefix("--")) else { continue };
+        let (name, number, unit) = match flag.split_once('=') {
+            Some((name, number)) => (name, Some(number), ours.get(at + 1)),
+            None => (flag, ours.get(at + 1).and_then(|it| it.to_str()), ours.get(at + 2)),
+        };
+        let Some((number, word)) = number.zip(unit.and_then(|it| it.to_str())) else { continue };
+        let bare = !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit() || c == b'.');
+        if let Some(unit) = duration::unit(word).filter(|_| bare && is_time(name)) {
+            let failure = CliError::arguments(format!("is `{word}` a lock?"));
+            let failure = failure.with("effect", "none: nothing was sent");
+            return Some(failure.next(format!("--{name} {number}{unit}")));
+        }
+    }
+    None
 }
 
 fn subcommand<'a>(of: &'a Command, word: &OsStr) -> Option<&'a Command> {

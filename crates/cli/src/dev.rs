@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::json;
 use tenure_server::{RunningServer, ServerSettings, StartMode, log, os, start};
 
+use crate::address;
 use crate::data_dir::default_parent;
 use crate::exit::Exit;
 use crate::member_process::{
@@ -140,9 +141,18 @@ fn check(clients: &str) -> Result<(), CliError> {
                 "`tenure dev` listens on this machine alone, not on {clients}; try 127.0.0.1:{port}, or tenure serve"
             )))
         }
-        _ => Err(CliError::arguments(format!(
-            "--clients {clients} is no address; try 127.0.0.1:7450"
-        ))),
+        _ if address::high_port(clients).is_some() => {
+            let port = address::high_port(clients).unwrap_or_default();
+            Err(CliError::arguments(format!(
+                "--clients {clients} is no address: port {port} is above 65535"
+            )))
+        }
+        _ => {
+            let port = clients.trim_start_matches(':').parse::<u16>().unwrap_or(7450);
+            Err(CliError::arguments(format!(
+                "--clients {clients} is no address; try 127.0.0.1:{port}"
+            )))
+        }
     }
 }
 

@@ -27,13 +27,13 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Args)]
 pub(crate) struct ElectArgs {
     /// Which election
-    #[arg(value_parser = output::name)]
+    #[arg(value_parser = output::lock_name)]
     name: String,
     /// Value shown to others while this process leads, such as an address
     #[arg(long, value_name = "TEXT")]
     value: String,
     /// Lease TTL, 1s to 1h: how long leadership lasts after this process dies [default: 15s]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::ttl)]
     ttl: Option<Duration>,
     /// Campaign at most this long; 0 tries once [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]

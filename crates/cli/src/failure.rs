@@ -14,6 +14,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::output::{self, OutputFormat};
 use crate::reason;
+use crate::suggest::suggested;
 use crate::wall_time;
 
 /// A message, further labelled lines, and an exit code.
@@ -102,6 +103,7 @@ impl CliError {
             "effect": self.effect.word(),
         });
         for (label, text) in &self.more {
+            let text = labelled(label, text);
             let field = match *label {
                 "try" => "next",
                 "effect" => continue,
@@ -121,9 +123,17 @@ impl CliError {
     fn shown(&self) -> String {
         let mut text = format!("{} {}\n", output::red("error:"), self.text);
         for (label, line) in &self.more {
-            text.push_str(&format!("  {label:<8} {line}\n"));
+            text.push_str(&format!("  {label:<8} {}\n", labelled(label, line)));
         }
         text
+    }
+}
+
+/// The text of a labelled line. What to type goes to the same cluster.
+fn labelled(label: &str, text: &str) -> String {
+    match label {
+        "try" | "look" => suggested(text),
+        _ => text.to_owned(),
     }
 }
 
@@ -237,13 +247,21 @@ fn unreachable_text(waited: Duration, tried: &[(&str, &str)]) -> String {
 }
 
 /// What the user can do if no member answers.
-fn unreachable_advice(tried: &[(&str, &str)]) -> &'static str {
+fn unreachable_advice(tried: &[(&str, &str)]) -> String {
+    // A user on a machine where no member runs is probably just starting.
+    if let [(address, "refused")] = tried
+        && is_loopback(address)
+    {
+        let clients = match *address {
+            LOOPBACK => String::new(),
+            address => format!(" --clients {address}"),
+        };
+        return format!(
+            "tenure dev{clients}, which starts a member here; or --addr with the members of your cluster"
+        );
+    }
     let any = |words: &str| tried.iter().any(|(_, outcome)| outcome.contains(words));
-    match tried {
-        // A user who gave no address, on a machine where no member runs, is probably just starting.
-        [(LOOPBACK, "refused")] => {
-            "tenure dev, which starts a member here; or --addr with the members of your cluster"
-        }
+    let advice = match () {
         _ if any("accepts only TLS") => {
             "--tls-ca FILE with the authority that signed the members' certificates, or TENURE_CA"
         }
@@ -255,7 +273,15 @@ fn unreachable_advice(tried: &[(&str, &str)]) -> &'static str {
              with a name that the certificate has"
         }
         _ => "tenure doctor, or --wait-for-server 5m to keep trying",
-    }
+    };
+    advice.to_owned()
+}
+
+/// Whether an address is one of this machine alone.
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Describes a refusal to the user, with what to type next.

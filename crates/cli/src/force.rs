@@ -18,6 +18,7 @@ use crate::failure::{CliError, quoted};
 use crate::lock::wait::{self, strange};
 use crate::output::{self, OutputFormat};
 use crate::print_args::QuietArgs;
+use crate::suggest::suggested;
 use crate::waiting::holder_words;
 
 /// How often the command checks who holds the lock next.
@@ -96,10 +97,9 @@ pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
             Next::Free => format!("lock `{}` is free after {took}", flags.lock),
             Next::Cooling => {
                 let left = Duration::from_millis(forced.left_ms).saturating_sub(began.elapsed());
-                let (left, lock) = (duration::shown(left), quoted(&flags.lock));
-                format!(
-                    "revoking: the holder has up to {left} to stop; look: tenure explain {lock}"
-                )
+                let look = suggested(&format!("tenure explain {}", quoted(&flags.lock)));
+                let left = duration::shown(left);
+                format!("revoking: the holder has up to {left} to stop; look: {look}")
             }
         };
         output::out(&format!("forced at revision {revision}; {next}\n"));
@@ -157,7 +157,7 @@ fn confirm(flags: &ForceArgs) -> Result<(), CliError> {
     if flags.yes {
         return Ok(());
     }
-    output::tell(&format!("Type the lock's name to go on: {}\n", flags.lock));
+    output::tell(&format!("To go on, type `{}`: ", flags.lock));
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     if read.is_err() || line.trim_end_matches(['\r', '\n']) != flags.lock {

@@ -19,6 +19,7 @@ use crate::listing::Listing;
 use crate::lock::wait::strange;
 use crate::output::{self, OutputFormat, Side};
 use crate::print_args::{ListArgs, QuietArgs};
+use crate::suggest::suggested;
 
 /// The prefix of the cluster's own keys.
 const OWN: &str = "tenure/";
@@ -344,7 +345,7 @@ async fn list(cluster: &ConnectedCluster, prefix: &str) -> Result<Exit, CliError
         }
     }
     listing.print_or(&match output::clean(prefix).as_str() {
-        "" => "there is no key; write one: tenure key put KEY VALUE".to_owned(),
+        "" => suggested("there is no key; write one: tenure key put KEY VALUE"),
         prefix => format!("there is no key whose name begins with `{prefix}`"),
     });
     Ok(Exit::Done)

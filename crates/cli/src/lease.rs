@@ -23,6 +23,7 @@ use crate::lock::millis;
 use crate::lock::wait::strange;
 use crate::output::{self, OutputFormat, Side};
 use crate::print_args::{ListArgs, QuietArgs};
+use crate::suggest::suggested;
 
 /// The fewest digits that may identify a lease: fewer are more likely a typing error.
 const DIGITS_MIN: usize = 6;
@@ -196,9 +197,8 @@ async fn grant(cluster: &ConnectedCluster, flags: &GrantArgs) -> Result<Exit, Cl
             output::out(&format!("{}\n", lease.lease));
             if output::watched() && !cluster.quiet {
                 let (ttl, short) = (duration::ms(lease.ttl_ms), short(lease.lease));
-                output::tell(&format!(
-                    "tenure: it ends in {ttl} unless you renew it: tenure lease renew {short}\n"
-                ));
+                let renew = suggested(&format!("tenure lease renew {short}"));
+                output::tell(&format!("tenure: it ends in {ttl} unless you renew it: {renew}\n"));
             }
         }
     }
@@ -305,7 +305,7 @@ async fn list(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
         let (id, object) = (lease.lease.to_string(), || LeaseShown::from(view.clone()));
         listing.item(&id, |table| table.row(cells()), object);
     }
-    listing.print_or("there is no lease; take one: tenure lease grant --ttl 60s");
+    listing.print_or(&suggested("there is no lease; take one: tenure lease grant --ttl 60s"));
     Ok(Exit::Done)
 }
 
@@ -345,7 +345,8 @@ async fn show(cluster: &ConnectedCluster, flags: &ShowArgs) -> Result<Exit, CliE
         text.push_str(&format!("says     {:?}\n", output::bytes(&view.metadata)));
     }
 
-    text.push_str(&format!("next     tenure lease renew {lease} · tenure lease revoke {lease}\n"));
+    let next = suggested(&format!("tenure lease renew {lease} · tenure lease revoke {lease}"));
+    text.push_str(&format!("next     {next}\n"));
     output::out(&text);
     Ok(Exit::Done)
 }

@@ -45,6 +45,7 @@ mod signals;
 mod state;
 mod state_locks;
 mod store;
+mod suggest;
 mod terminal;
 mod top;
 mod unlock;
@@ -443,6 +444,11 @@ fn main() -> ExitCode {
         return code;
     }
     let words = command_line::ordered(std::env::args_os().collect(), &Arguments::command());
+    suggest::remember(&words);
+    if let Some(failure) = command_line::stray_unit(&words, &Arguments::command()) {
+        let output = if wants_objects(&words) { OutputFormat::Json } else { OutputFormat::Text };
+        return failure.report_as(output);
+    }
     let matches = match Arguments::command().try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(error) => return not_understood(error, &words),
@@ -475,8 +481,19 @@ fn not_understood(mut error: clap::Error, words: &[OsString]) -> ExitCode {
         error.insert(ContextKind::Suggested, ContextValue::None);
     }
     let ours = words.split(|word| word == "--").next().unwrap_or_default();
-    let objects = ours.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
-        || ours.iter().any(|word| word == "--output=json");
+    let objects = wants_objects(words);
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        // It may have any length, and control characters.
+        let shown = ContextValue::String(output::shortened(value));
+        error.insert(ContextKind::InvalidValue, shown);
+    }
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && ours.get(1).is_some_and(|first| first == word.as_str())
+        && let similar @ [_, ..] = &command_line::swapped(word, &Arguments::command())[..]
+    {
+        let similar = ContextValue::Strings(similar.to_vec());
+        error.insert(ContextKind::SuggestedSubcommand, similar);
+    }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && words.len() == 1 {
         // A user who types the name alone gets the examples to begin with.
         output::tell(&manual::long_help(Arguments::command()));
@@ -529,6 +546,13 @@ fn not_understood(mut error: clap::Error, words: &[OsString]) -> ExitCode {
             .report_as(OutputFormat::Text);
     }
     error.exit()
+}
+
+/// Whether errors are printed as objects, also if the arguments cannot be parsed.
+fn wants_objects(words: &[OsString]) -> bool {
+    let ours = words.split(|word| word == "--").next().unwrap_or_default();
+    ours.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
+        || ours.iter().any(|word| word == "--output=json")
 }
 
 /// The command line that a user meant who forgot the `--` before the command to run: the command begins at the stray

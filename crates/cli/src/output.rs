@@ -6,6 +6,7 @@
 use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
+use tenure_types::{InvalidName, Name};
 use unicode_width::UnicodeWidthStr;
 
 /// The most characters shown of a name of any length.
@@ -193,13 +194,38 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Parses a typed name. The cluster checks all further rules for names.
+/// Parses a typed name.
 pub(crate) fn name(typed: &str) -> Result<String, String> {
-    if typed.is_empty() {
-        Err("a name has at least one letter".to_owned())
-    } else {
-        Ok(typed.to_owned())
+    match Name::check(typed) {
+        Ok(()) => Ok(typed.to_owned()),
+        Err(InvalidName::TooLong) => {
+            Err(format!("it has {} bytes; a name has at most {}", typed.len(), Name::LEN_MAX))
+        }
+        Err(InvalidName::Control) => {
+            Err("it has a control character, such as a tab or a line break".to_owned())
+        }
+        Err(_) => Err("a name has at least one letter".to_owned()),
     }
+}
+
+/// Parses the name of a lock to acquire. White space around a name is not seen in any output, so that two locks would
+/// look like one. A lock that has such a name can be inspected and forced.
+pub(crate) fn lock_name(typed: &str) -> Result<String, String> {
+    let trimmed = typed.trim();
+    if trimmed == typed || trimmed.is_empty() {
+        return name(typed);
+    }
+    name(trimmed)?;
+    Err(format!(
+        "the name begins or ends with white space; try {}",
+        crate::failure::quoted(trimmed)
+    ))
+}
+
+/// Parses a priority.
+pub(crate) fn priority(typed: &str) -> Result<u8, String> {
+    let number = typed.parse().ok().filter(|number| *number <= 9);
+    number.ok_or_else(|| "a priority is a number from 0 to 9".to_owned())
 }
 
 /// Cleans a name and cuts it to `SHOWN_MAX` characters.
@@ -226,6 +252,19 @@ mod tests {
     fn names_of_any_length_fit_a_line() {
         assert_eq!(shortened("a\nb"), "a\u{fffd}b");
         assert_eq!(shortened(&"ё".repeat(101)), format!("{}…", "ё".repeat(100)));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_is_refused_with_the_cause() {
+        let long = "x".repeat(600);
+        assert_eq!(name(&long).unwrap_err(), "it has 600 bytes; a name has at most 512");
+        assert!(name("a\tb").unwrap_err().contains("control character"));
+        assert_eq!(name(" a"), Ok(" a".to_owned()));
+        for typed in [" a b", "a b ", "\u{a0}a b"] {
+            let refused = "the name begins or ends with white space; try 'a b'";
+            assert_eq!(lock_name(typed).unwrap_err(), refused);
+        }
+        assert_eq!(lock_name("a b"), Ok("a b".to_owned()));
     }
 
     #[test]

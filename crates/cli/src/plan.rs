@@ -22,7 +22,7 @@ const ALLOWED_PPM: f64 = 10_000.0;
 #[derive(Args)]
 pub(crate) struct PlanArgs {
     /// How long a lease lives after a renewal
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::ttl, default_value = "15s")]
     ttl: Duration,
     /// How long a message and its answer take, at worst
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "5ms")]

@@ -8,6 +8,7 @@ use crate::client_name::GRANTED_SUFFIX;
 use crate::duration;
 use crate::failure::quoted;
 use crate::output;
+use crate::suggest::suggested;
 
 /// How many holders and waiters are listed.
 const SHOWN_MAX: usize = 3;
@@ -88,7 +89,7 @@ pub(crate) fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, S
     if let Some(free) = free_words(explained) {
         facts.push(("free", free));
     }
-    facts.push(("look", format!("tenure explain {}", quoted(lock))));
+    facts.push(("look", suggested(&format!("tenure explain {}", quoted(lock)))));
     facts
 }
 
@@ -103,8 +104,8 @@ pub(crate) fn drain_json(drain: &v1::DrainView) -> Value {
 /// The command that opens a drained prefix.
 pub(crate) fn undrain_command(prefix: &str) -> String {
     match prefix {
-        "" => "tenure undrain --all".to_owned(),
-        prefix => format!("tenure undrain {}", quoted(prefix)),
+        "" => suggested("tenure undrain --all"),
+        prefix => suggested(&format!("tenure undrain {}", quoted(prefix))),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
 use crate::print_args::{ConnectionOptions, QuietArgs};
+use crate::suggest::suggested;
 
 /// The file in a member's data directory that has the key of its own administrator.
 const LOCAL_KEY: &str = "admin.key";
@@ -184,9 +185,9 @@ async fn make_administrator(
     };
     keys::make(cluster, &flags.principal, &wanted).await?;
     if cluster.output == OutputFormat::Text && !cluster.quiet {
-        output::tell(
+        output::tell(&suggested(
             "tenure: try it with TENURE_API_KEY or --api-key-file, then: tenure auth enable\n",
-        );
+        ));
     }
     Ok(Exit::Done)
 }
@@ -225,9 +226,9 @@ pub(super) async fn status(cluster: &ConnectedCluster) -> Result<Exit, CliError>
         line("there are", each.join(", "));
         line("quotas", quota_words(&status.default_quotas));
         match (status.level < 3, status.enabled, administrable) {
-            (true, ..) => line("next", "tenure cluster raise-level 4".to_owned()),
-            (_, false, false) => line("next", "tenure auth init --data-dir DIR".to_owned()),
-            (_, false, true) => line("next", "tenure auth enable".to_owned()),
+            (true, ..) => line("next", suggested("tenure cluster raise-level 4")),
+            (_, false, false) => line("next", suggested("tenure auth init --data-dir DIR")),
+            (_, false, true) => line("next", suggested("tenure auth enable")),
             (_, true, false) => {
                 line("warning", "no administrator has a usable credential".to_owned());
             }
@@ -289,7 +290,8 @@ pub(super) async fn can(cluster: &ConnectedCluster, flags: &CanArgs) -> Result<E
             }
             if !answer.allowed && !answer.principal.is_empty() {
                 let name = quoted(&answer.principal);
-                text.push_str(&format!("look      tenure auth principal show {name}\n"));
+                let look = suggested(&format!("tenure auth principal show {name}"));
+                text.push_str(&format!("look      {look}\n"));
             }
             output::out(&text);
         }

@@ -16,6 +16,7 @@ use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side};
 use crate::print_args::{ConnectionOptions, ListArgs, QuietArgs};
+use crate::suggest::suggested;
 
 /// What can be done with principals.
 #[derive(Subcommand)]
@@ -197,7 +198,8 @@ async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError
     show(cluster, &now);
     if cluster.output == OutputFormat::Text && now.keys.is_empty() {
         let name = crate::failure::quoted(&now.principal);
-        output::tell(&format!("tenure: give it a key: tenure auth key create {name}\n"));
+        let next = suggested(&format!("tenure auth key create {name}"));
+        output::tell(&format!("tenure: give it a key: {next}\n"));
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
 use crate::print_args::QuietArgs;
+use crate::suggest::suggested;
 
 /// How long the cluster may take to agree on a change: longer than members wait for each other.
 pub(super) const AGREE: Duration = Duration::from_secs(40);
@@ -142,9 +143,9 @@ fn print_next_steps(
         OutputFormat::Text => output::out(&format!("{line}\n")),
     }
     if cluster.output == OutputFormat::Text && !cluster.quiet && flags.wait.is_none() {
+        let then = suggested(&format!("tenure cluster promote {name}"));
         output::tell(&format!(
-            "type this on its machine within an hour, with an empty DIR; then: \
-             tenure cluster promote {name}\n"
+            "type this on its machine within an hour, with an empty DIR; then: {then}\n"
         ));
     }
 }
@@ -170,12 +171,47 @@ pub(super) async fn remove(
     cluster: &ConnectedCluster,
     flags: &RemoveArgs,
 ) -> Result<Exit, CliError> {
-    let member = find(cluster, &flags.member).await?;
+    let members = list(cluster).await?.members;
+    let member = member_id::pick(members.clone(), &flags.member)?;
     confirm(flags, &member)?;
     let ask = v1::RemoveMemberRequest { member_id: member.member_id };
     let asked = async |channel| ClusterServiceClient::new(channel).remove(ask).await;
     cluster.client.order(&request_id(None), Some(AGREE), asked).await.map_err(changed)?;
-    done(cluster, "removed", &member)
+    let votes = |it: &&v1::Member| matches!(it.role(), v1::Role::Follower | v1::Role::Leader);
+    let before = members.iter().filter(votes).count();
+    let left = before - usize::from(votes(&&member));
+    match cluster.output {
+        OutputFormat::Json => output::object(&json!({
+            "event": "removed", "member": Member::from(member),
+            "voters": left, "survives": survived(left),
+        })),
+        OutputFormat::Text if cluster.quiet => {}
+        OutputFormat::Text => output::out(&removed_text(&member.name, before, left)),
+    }
+    Ok(Exit::Done)
+}
+
+/// How many voters may fail while the others have a majority.
+fn survived(voters: usize) -> usize {
+    voters.saturating_sub(1) / 2
+}
+
+/// What is left after a member was removed, and the next step if a failure would stop the cluster that survived one.
+fn removed_text(name: &str, before: usize, left: usize) -> String {
+    let (voters, are, survive) = match left {
+        1 => ("voter", "is", "survives"),
+        _ => ("voters", "are", "survive"),
+    };
+    let failures = if survived(left) == 1 { "failure" } else { "failures" };
+    let mut text = format!(
+        "{} removed: {left} {voters} {are} left, which {survive} {} {failures}\n",
+        output::clean(name),
+        survived(left)
+    );
+    if before >= 3 && left < 3 {
+        text.push_str(&format!("next    {}\n", suggested("tenure cluster add NAME")));
+    }
+    text
 }
 
 fn confirm(flags: &RemoveArgs, member: &v1::Member) -> Result<(), CliError> {
@@ -189,7 +225,7 @@ fn confirm(flags: &RemoveArgs, member: &v1::Member) -> Result<(), CliError> {
     let name = &member.name;
     output::tell(&format!(
         "{name} is removed for ever: it comes back only with an empty directory and a new id.\n\
-         Type its name to go on: {name}\n"
+         To go on, type `{name}`: "
     ));
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
@@ -266,4 +302,22 @@ fn done(cluster: &ConnectedCluster, event: &str, member: &v1::Member) -> Result<
 pub(super) fn changed(error: tenure::Error) -> CliError {
     let failure = CliError::from(error);
     if failure.exit == Exit::Unknown { failure.next("tenure cluster members") } else { failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removal_says_what_the_members_that_are_left_survive() {
+        let four = removed_text("d", 4, 3);
+        assert_eq!(four, "d removed: 3 voters are left, which survive 1 failure\n");
+        let three = removed_text("b", 3, 2);
+        let next = "next    tenure cluster add NAME\n";
+        let text = "b removed: 2 voters are left, which survive 0 failures\n";
+        assert_eq!(three, format!("{text}{next}"));
+        // Two were never enough, and a cluster that becomes one member on purpose is not told to grow.
+        let two = removed_text("b", 2, 1);
+        assert_eq!(two, "b removed: 1 voter is left, which survives 0 failures\n");
+    }
 }

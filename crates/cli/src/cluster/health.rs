@@ -6,6 +6,7 @@ use tenure_wire::{member_state, v1};
 use super::each::MemberAnswer;
 use super::status::{self, BEHIND};
 use crate::output;
+use crate::suggest::suggested;
 
 /// No process listens at the member's address, and the leader has no contact with it.
 pub(crate) const DEAD: &str = "dead";
@@ -33,7 +34,7 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub(crate) fn json(&self) -> Value {
-        json!({ "member": self.member, "problem": self.word, "detail": self.detail, "next": self.next })
+        json!({ "member": self.member, "problem": self.word, "detail": self.detail, "next": suggested(&self.next) })
     }
 }
 

@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side, Table};
+use crate::suggest::suggested;
 
 /// A member with more entries than this behind the leader is not healthy.
 pub(crate) const BEHIND: u64 = 10_000;
@@ -123,7 +124,7 @@ fn text(status: &v1::StatusResponse) -> String {
         text.push_str(&format!("wrong   {}\n", problem.detail));
     }
     if let Some(next) = next(status) {
-        text.push_str(&format!("next    {next}\n"));
+        text.push_str(&format!("next    {}\n", suggested(&next)));
     }
     text
 }
@@ -210,8 +211,12 @@ fn next(status: &v1::StatusResponse) -> Option<String> {
     let learns = |it: &&v1::MemberStatus| {
         it.member.as_ref().is_some_and(|it| it.role() == v1::Role::Learner)
     };
-    let learner = status.members.iter().find(learns)?;
-    Some(format!("give it a vote: tenure cluster promote {}", name(learner)))
+    if let Some(learner) = status.members.iter().find(learns) {
+        return Some(format!("give it a vote: tenure cluster promote {}", name(learner)));
+    }
+    // One member alone is meant so; of two, each one that fails stops the cluster.
+    let two = status.members.len() == 2;
+    two.then(|| "tenure cluster add NAME: with a third member it survives a failure".to_owned())
 }
 
 /// A member's role as one word.
@@ -310,5 +315,10 @@ mod tests {
         assert_eq!(next(&status), None);
         status.members[0].disk_free_bytes = Some(5);
         assert!(next(&status).unwrap().starts_with("free space on a"));
+        status.members.remove(0);
+        status.leader = Some(v1::LeaderHint { member_id: 2, ..Default::default() });
+        assert!(next(&status).unwrap().starts_with("tenure cluster add NAME"));
+        status.members.pop();
+        assert_eq!(next(&status), None);
     }
 }

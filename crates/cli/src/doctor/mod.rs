@@ -15,6 +15,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat};
+use crate::suggest::suggested;
 
 use probe::DoctorProbe;
 
@@ -71,14 +72,14 @@ impl Finding {
                 let mut said =
                     json!({ "check": self.check, "health": word, "detail": self.detail });
                 if let Some(next) = &self.next {
-                    said["next"] = json!(next);
+                    said["next"] = json!(suggested(next));
                 }
                 output::object(&said);
             }
             OutputFormat::Text => {
                 output::out(&format!("{word:<5} {:<9} {}\n", self.check, self.detail));
                 if let Some(next) = &self.next {
-                    output::out(&format!("      {:<9} {next}\n", "do"));
+                    output::out(&format!("      {:<9} {}\n", "do", suggested(next)));
                 }
             }
         }

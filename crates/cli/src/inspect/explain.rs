@@ -15,6 +15,7 @@ use crate::failure::{CliError, quoted};
 use crate::lease;
 use crate::lock::wait;
 use crate::output::{self, OutputFormat};
+use crate::suggest::suggested;
 use crate::waiting;
 
 /// Flags of `tenure explain`.
@@ -53,9 +54,9 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     let pasted = quoted(name);
     let Some(lock) = &explained.lock else {
         let quiet = quiet_line(explained) + &drain_line(explained);
+        let next = suggested(&format!("tenure lock {pasted} · tenure history {pasted}"));
         return format!(
-            "lock `{name}` is free: no client holds or awaits it\n{quiet}\
-             next     tenure lock {pasted} · tenure history {pasted}\n"
+            "lock `{name}` is free: no client holds or awaits it\n{quiet}next     {next}\n"
         );
     };
     let mut text = format!("lock `{name}`, {}, at revision {}\n", mode_words(lock), lock.modified);
@@ -100,7 +101,8 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     text.push_str(&passed_line(explained, &queue));
     let more = lock.waiting.saturating_sub(queue.len() as u64);
     if more > 0 {
-        text.push_str(&format!("         and {more} more: tenure queue {pasted}\n"));
+        let look = suggested(&format!("tenure queue {pasted}"));
+        text.push_str(&format!("         and {more} more: {look}\n"));
     }
     if explained.chain.len() > 1 {
         let steps = explained
@@ -184,5 +186,5 @@ fn next(pasted: &str, explained: &Explanation) -> String {
         let now = if holder.state() == v1::HolderState::Held { "" } else { " --now" };
         format!("         tenure force {pasted} --token {token} --reason \"…\"{now}\n")
     });
-    format!("next     {beyond}tenure history {pasted}\n{force}")
+    suggested(&format!("next     {beyond}tenure history {pasted}\n{force}"))
 }

@@ -16,6 +16,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
+use crate::suggest::suggested;
 use crate::wall_time::{self, WIDTH};
 
 /// How many revisions one page has.
@@ -73,6 +74,13 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
     if !flags.verify.is_empty() {
         return verify::verify(&flags.verify, flags.connection.output);
     }
+    if let (Some(lock), Some(at_ms)) = (&flags.lock, flags.at)
+        && at_ms > tenure_server::os::wall_ms()
+    {
+        let now = suggested(&format!("tenure explain {}", quoted(lock)));
+        let text = format!("{} is in the future; now: {now}", wall_time::local(at_ms));
+        return Err(CliError::arguments(text));
+    }
     flags.connection.with(async |cluster| {
         if let (Some(lock), Some(at)) = (&flags.lock, flags.at) {
             return at_time::show(cluster, lock, at).await;
@@ -99,15 +107,15 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
             let text = match &flags.lock {
                 Some(lock) if selects => {
                     let kind = if flags.lost { "no loss" } else { "no event" };
-                    format!("{kind} {what} matches; all of it: tenure history {}", quoted(lock))
+                    let all = suggested(&format!("tenure history {}", quoted(lock)));
+                    format!("{kind} {what} matches; all of it: {all}")
                 }
                 None if selects && flags.lost => format!("no loss {what} matches"),
                 None => format!("nothing is known {what}"),
                 Some(lock) => {
-                    let (since, lock) = (past.floor, quoted(lock));
-                    format!(
-                        "nothing is known {what} since revision {since}; look: tenure explain {lock}"
-                    )
+                    let look = suggested(&format!("tenure explain {}", quoted(lock)));
+                    let since = past.floor;
+                    format!("nothing is known {what} since revision {since}; look: {look}")
                 }
             };
             output::tell(&format!("{text}\n"));

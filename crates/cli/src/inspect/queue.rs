@@ -12,6 +12,7 @@ use crate::lease;
 use crate::listing::Listing;
 use crate::output::{self, Side};
 use crate::print_args::ListArgs;
+use crate::suggest::suggested;
 
 /// Flags of `tenure queue`.
 #[derive(Args)]
@@ -62,9 +63,9 @@ pub(crate) fn queue(flags: &QueueArgs) -> Result<Exit, CliError> {
                 break;
             }
         }
-        let (lock, look) = (&flags.lock, quoted(&flags.lock));
-        listing
-            .print_or(&format!("no client waits for lock `{lock}`; look: tenure explain {look}"));
+        let lock = &flags.lock;
+        let look = suggested(&format!("tenure explain {}", quoted(lock)));
+        listing.print_or(&format!("no client waits for lock `{lock}`; look: {look}"));
         Ok(Exit::Done)
     })
 }

@@ -24,7 +24,7 @@ use wait::WaitDisplay;
 #[derive(Args)]
 pub(crate) struct LockArgs {
     /// Which lock
-    #[arg(value_parser = output::name)]
+    #[arg(value_parser = output::lock_name)]
     pub(crate) lock: String,
     /// A command, which other tools take here; it is not run, and the error names `tenure run`
     #[arg(hide = true, num_args = 0..)]
@@ -42,7 +42,7 @@ pub(crate) struct LockArgs {
 #[derive(Args)]
 pub(crate) struct TryArgs {
     /// Which lock
-    #[arg(value_parser = output::name)]
+    #[arg(value_parser = output::lock_name)]
     lock: String,
     #[command(flatten)]
     how: HoldArgs,
@@ -73,7 +73,7 @@ struct HoldArgs {
     #[arg(long, value_name = "LEASE", conflicts_with = "ttl")]
     lease: Option<String>,
     /// Lease TTL, 1s to 1h: how long the lock stays held after this process dies [default: 15s]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::ttl)]
     ttl: Option<Duration>,
     /// Description shown when the lock is inspected
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -92,11 +92,11 @@ struct HoldArgs {
     supersede: Option<String>,
     /// How urgent it is, 0 to 9: each step counts as having asked 30s earlier
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = clap::value_parser!(u8).range(..=9))]
+    #[arg(value_parser = output::priority)]
     priority: u8,
     /// Promise progress: report a larger number within this time, each time, or lose the lock
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
-    progress_within: Duration,
+    #[arg(long, value_name = "TIME", value_parser = duration::within)]
+    progress_within: Option<Duration>,
     /// Turn the shared hold that the lease has into an exclusive one, once there is no other holder
     #[arg(long, requires = "lease", conflicts_with_all = ["shared", "slots"])]
     upgrade: bool,
@@ -247,7 +247,8 @@ impl HoldArgs {
         if let Some(group) = &self.supersede {
             ask = ask.supersede(group);
         }
-        ask = ask.priority(self.priority).progress_within(self.progress_within);
+        let progress_within = self.progress_within.unwrap_or_default();
+        ask = ask.priority(self.priority).progress_within(progress_within);
         ask.lock_delay(self.lock_delay).min_hold(self.min_hold).metadata(self.metadata.clone())
     }
 }

@@ -17,6 +17,7 @@ use crate::failure::CliError;
 use crate::lease;
 use crate::output::{self, OutputFormat};
 use crate::signals;
+use crate::suggest::suggested;
 
 /// The metadata key that makes a call safe to repeat.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -52,7 +53,7 @@ pub(super) async fn acquire(
         min_hold_ms: millis(how.min_hold),
         supersede: how.supersede.clone().unwrap_or_default(),
         priority: how.priority.into(),
-        progress_within_ms: millis(how.progress_within),
+        progress_within_ms: millis(how.progress_within.unwrap_or_default()),
         max_hold_ms: how.max_hold.map(millis),
         upgrade: how.upgrade,
         ..Default::default()
@@ -106,9 +107,9 @@ pub(super) async fn acquire(
             output::out(&format!("{}\n", tokens.join("\n")));
             if output::watched() {
                 let (token, lease) = (tokens.join(", "), lease::short(lease));
+                let renew = suggested(&format!("tenure lease renew {lease}"));
                 output::tell(&format!(
-                    "tenure: lock `{lock}` acquired under lease {lease}, token {token}; keep it: \
-                     tenure lease renew {lease}\n"
+                    "tenure: lock `{lock}` acquired under lease {lease}, token {token}; keep it: {renew}\n"
                 ));
             }
         }

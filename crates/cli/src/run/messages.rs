@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::output::OutputFormat;
 use crate::print_args::QuietArgs;
+use crate::suggest::suggested;
 use crate::terminal::fitted;
 use crate::waiting::labelled;
 
@@ -91,6 +92,12 @@ impl Messages {
         }
     }
 
+    /// Writes why the command is skipped, only to a terminal or after something unusual.
+    pub(super) fn skipped(&mut self, why: &str) {
+        self.why.insert("message".to_owned(), why.into());
+        self.usual(&format!("skipped: {why}"));
+    }
+
     /// Writes a line to a log, too.
     pub(super) fn unusual(&mut self, text: &str) {
         self.unusual = true;
@@ -119,6 +126,8 @@ impl Messages {
 
     /// Writes a further line under the last one: a label and its text.
     pub(super) fn detail(&mut self, word: &str, text: &str) {
+        let completed = matches!(word, "try" | "look").then(|| suggested(text));
+        let text = completed.as_deref().unwrap_or(text);
         if !self.why.is_empty() {
             // The field has the name that it has in the errors of all other commands.
             let field = if word == "try" { "next" } else { word };

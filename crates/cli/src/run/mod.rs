@@ -54,7 +54,7 @@ const START: &str = "__start";
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// Which lock; several are acquired together, all or none
-    #[arg(value_name = "LOCK", value_parser = output::name, required = true)]
+    #[arg(value_name = "LOCK", value_parser = output::lock_name, required = true)]
     locks: Vec<String>,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, last = true)]
@@ -63,7 +63,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     /// Lease TTL, 1s to 1h: how long the lock stays held after this process dies
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::ttl, default_value = "15s")]
     ttl: Duration,
     /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
@@ -95,11 +95,11 @@ pub(crate) struct RunArgs {
     supersede: Option<String>,
     /// How urgent it is, 0 to 9: each step counts as having asked 30s earlier
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = clap::value_parser!(u8).range(..=9))]
+    #[arg(value_parser = output::priority)]
     priority: u8,
     /// Stop the command if it does not report a larger number with `tenure progress N` within this time, each time
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
-    progress_within: Duration,
+    #[arg(long, value_name = "TIME", value_parser = duration::within)]
+    progress_within: Option<Duration>,
     /// Delay before re-grant after involuntary loss
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     lock_delay: Duration,

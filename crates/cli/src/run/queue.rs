@@ -106,7 +106,7 @@ fn configured(ask: LockAsk, flags: &RunArgs, times: &RunTimes, wait: Option<Dura
     let ask = ask.ttl(flags.ttl).grace(times.grace);
     let ask = ask.metadata(flags.metadata.clone()).lock_delay(flags.lock_delay);
     let ask = ask.min_hold(flags.min_hold()).priority(flags.priority);
-    let ask = ask.progress_within(flags.progress_within);
+    let ask = ask.progress_within(flags.progress_within.unwrap_or_default());
     let ask = match &flags.supersede {
         Some(group) => ask.supersede(group),
         None => ask,

@@ -34,6 +34,11 @@ pub(super) fn refuse(
     {
         return skip(messages, flags, holder);
     }
+    if let Error::Refused(refusal @ (Refusal::Held(_) | Refusal::WaitTimeout)) = error
+        && flags.held_code == 0
+    {
+        return skip_held(messages, flags, refusal, view);
+    }
     let (outcome, code) = match error {
         Error::Refused(Refusal::Held(_)) => {
             messages.error(&format!("{locks} {} held", are(flags)));
@@ -152,6 +157,27 @@ fn skip(messages: &mut Messages, flags: &RunArgs, holder: &Holder) -> u8 {
     messages
         .event("skipped", &json!({ "client": holder.client.as_str(), "held_ms": holder.held_ms }));
     messages.ended("skipped", 0)
+}
+
+/// Reports that the command is skipped because the lock is held, which `--held-code 0` makes a success. Without a
+/// terminal nothing is printed, so that cron sends no mail.
+fn skip_held(
+    messages: &mut Messages,
+    flags: &RunArgs,
+    refusal: &Refusal,
+    view: Option<&QueueView>,
+) -> u8 {
+    let by = view.and_then(QueueView::holder).unwrap_or_else(|| "another client".to_owned());
+    let lock = match view {
+        Some(view) => named(&[view.lock().to_owned()]),
+        None => named(&flags.locks),
+    };
+    messages.skipped(&format!("{lock} is held by {by}"));
+    if let Some(view) = view {
+        messages.event("held", &view.event());
+    }
+    messages.event("refused", &json!({ "message": refusal.to_string() }));
+    messages.ended(if matches!(refusal, Refusal::Held(_)) { "held" } else { "wait_timeout" }, 0)
 }
 
 fn are(flags: &RunArgs) -> &'static str {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tenure_wire::v1::ExplainResponse as Explanation;
 
+use crate::output;
 use crate::waiting;
 
 /// The state of a waiting request.
@@ -23,6 +24,16 @@ impl QueueView {
         }
         let ahead = at.map_or(ahead, |at| u64::try_from(at).unwrap_or(u64::MAX));
         Self { lock: lock.to_owned(), ahead, told }
+    }
+
+    /// The lock that the client waits for.
+    pub(super) fn lock(&self) -> &str {
+        &self.lock
+    }
+
+    /// The name of the client that holds it.
+    pub(super) fn holder(&self) -> Option<String> {
+        waiting::holder(&self.told).map(|it| output::clean(&it.client))
     }
 
     /// The values of which one has to change before a log gets another line.

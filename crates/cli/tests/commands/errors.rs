@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::stage::{
-    Live, Member, TENURE, at, ended, member, objects, ok, refused, run, run_with, wait,
+    Live, Member, TENURE, at, ended, lease, member, objects, ok, refused, run, run_with, wait,
 };
 
 #[test]
@@ -12,6 +12,20 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
     let nowhere = |arguments: &[&str]| at("127.0.0.1:1", arguments);
     for (arguments, words) in [
         (&["lokc"][..], "similar subcommand"),
+        (&["rnu", "a", "--", "true"], "similar subcommand exists: 'run'"),
+        (&["dve"], "similar subcommand exists: 'dev'"),
+        (&["run", "a", "--wait", "5", "s", "--", "true"], "error: is `s` a lock?\n"),
+        (&["run", "a", "--ttl=30", "Sec", "--", "true"], "try      --ttl 30s\n"),
+        (&["lock", "a", "--wait", "1", "hour"], "try      --wait 1h\n"),
+        (&["lock", "a", "--wait", "5sec"], "`5sec` is not a time; try 5s"),
+        (&["lock", "a", "--ttl", "15000"], "15000 means seconds, more than 1h; try 15000ms or 15s"),
+        (&["lock", "a", "--priority", "high"], "a number from 0 to 9"),
+        (&["lock", "a", "--progress-within", "0"], "`0` is no time at all; try 5m"),
+        (&["run", "a ", "--", "true"], "the name begins or ends with white space; try a\n"),
+        (&["explain", "a\tb"], "it has a control character, such as a tab or a line break"),
+        (&["history", "a", "--at", "2999-01-01"], " is in the future; now: tenure explain a\n"),
+        (&["locks", "--addr", "127.0.0.1:99999"], "port 99999 is above 65535"),
+        (&["locks", "--addr", "a:1 b:1"], "put a comma between addresses: a:1,b:1"),
         (&["lock"], "<LOCK>"),
         (&["lock", "a", "--wiat", "1s"], "--wait"),
         (
@@ -65,11 +79,11 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
     let theirs = nowhere(&["run", "--", "x", "--output", "json"]);
     assert!(theirs.code == 2 && theirs.err.starts_with("error: "), "{theirs:?}");
     refused(2, "ARGUMENTS", &["lease", "show", "my-lease"]);
-    refused(1, "INVALID_NAME", &["try", "a\tb", "--hold"]);
     for (address, words) in [
         ("nowhere", "--clients nowhere is no address; try 127.0.0.1:7450"),
-        ("7470", "--clients 7470 is no address"),
-        ("10.1.2.3:70000", "--clients 10.1.2.3:70000 is no address"),
+        ("18052", "--clients 18052 is no address; try 127.0.0.1:18052"),
+        (":18052", "--clients :18052 is no address; try 127.0.0.1:18052"),
+        ("10.1.2.3:70000", "--clients 10.1.2.3:70000 is no address: port 70000 is above 65535"),
         ("10.1.2.3:7450", "not on 10.1.2.3:7450; try 127.0.0.1:7450, or tenure serve"),
     ] {
         let ran = nowhere(&["dev", "--fresh", "--clients", address]);
@@ -122,7 +136,11 @@ fn no_member_reached_means_nothing_happened() {
         let said = "error: cannot connect to 127.0.0.1:1: connection refused\n";
         assert!(ran.err.starts_with(said), "{}", ran.err);
         assert!(ran.err.contains("tried    127.0.0.1:1 ") && ran.err.contains("effect   none"));
-        assert!(ran.err.contains("try      tenure doctor"), "{}", ran.err);
+        assert!(
+            ran.err.contains("try      tenure dev --clients 127.0.0.1:1, which"),
+            "{}",
+            ran.err
+        );
     }
     let json = ["locks", "--connect-timeout", "300ms", "--output", "json"];
     let said = objects(&at("127.0.0.1:1", &json).err);
@@ -236,12 +254,15 @@ fn names_are_taken_as_they_are_or_refused_with_what_would_do() {
         ok(&["unlock", "--lease", &id, "--token", token.trim(), "--", name]);
         ok(&["lease", "revoke", &id, "--stopped"]);
     }
-    for name in ["x".repeat(5_000).as_str(), "a\nb"] {
-        let said = refused(1, "INVALID_NAME", &["try", name, "--hold"]);
-        assert!(said.contains("try      "), "{said}");
-        let ran = run(&["run", name, "--", "true"]);
-        assert!(ran.code == 1 && ran.err.contains("  try      "), "{ran:?}");
-        assert!(ran.err.lines().all(|line| line.len() < 300), "{ran:?}");
+    let long = "x".repeat(600);
+    for (name, words) in
+        [(long.as_str(), "it has 600 bytes; a name has at most 512"), ("a\nb", "control character")]
+    {
+        for arguments in [&["try", name, "--hold"][..], &["run", name, "--", "true"]] {
+            let ran = at("127.0.0.1:1", arguments);
+            assert!(ran.code == 2 && ran.err.contains(words), "{ran:?}");
+            assert!(ran.err.lines().all(|line| line.len() < 300), "{ran:?}");
+        }
     }
     for arguments in
         [&["try", ""][..], &["explain", ""], &["key", "get", ""], &["run", "", "--", "true"]]
@@ -330,4 +351,37 @@ fn a_member_of_a_cluster_says_what_it_does_in_the_form_that_is_wanted() {
     let line = text.says(" serving ");
     assert!(line.contains(" INFO ") && line.contains("name=a"), "{line}");
     assert_eq!(text.interrupt(), Some(0));
+}
+
+#[test]
+fn a_suggested_command_goes_to_the_cluster_that_was_asked() {
+    let addr = &member().addr;
+    let holder = lease("holder");
+    let token = ok(&["try", "sug/a", "--lease", &holder]);
+    let token = token.trim();
+    // The variable names another cluster.
+    let there = |arguments: &[&str]| at("127.0.0.1:1", &[&["--addr", addr], arguments].concat());
+    let ran = there(&["explain", "sug/a"]);
+    for line in ["history sug/a", &format!("force sug/a --token {token} --reason \"…\"")] {
+        assert!(ran.out.contains(&format!(" tenure --addr {addr} {line}\n")), "{line}: {ran:?}");
+    }
+    for arguments in
+        [&["try", "sug/a", "--hold"][..], &["run", "sug/a", "--wait", "0", "--", "true"]]
+    {
+        let ran = there(arguments);
+        let look = format!("  look     tenure --addr {addr} explain sug/a\n");
+        assert!(ran.code == 75 && ran.err.contains(&look), "{ran:?}");
+    }
+    // It is what the command line takes.
+    let ran = at("127.0.0.1:1", &["--addr", addr, "history", "sug/a"]);
+    assert!(ran.code == 0 && ran.out.contains("granted"), "{ran:?}");
+    let nowhere = "127.0.0.1:1,127.0.0.1:2";
+    let said = at(nowhere, &["locks"]).err;
+    assert!(said.contains("try      tenure doctor,"), "{said}");
+    let said = at(addr, &["locks", "--addr", nowhere, "--output", "json"]).err;
+    let next = objects(&said)[0]["error"]["next"].as_str().unwrap_or_default().to_owned();
+    assert!(next.starts_with(&format!("tenure --addr {nowhere} doctor,")), "{next}");
+    // A word that is no command of ours.
+    let said = at(addr, &["who", "--addr", "127.0.0.1:1"]).err;
+    assert!(said.contains("try      tenure --addr 127.0.0.1:1 explain LOCK"), "{said}");
 }

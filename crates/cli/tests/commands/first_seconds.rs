@@ -27,7 +27,10 @@ fn a_refused_connection_is_known_at_once() {
         let said = format!("error: cannot connect to {address}: connection refused\n");
         assert!(ran.err.starts_with(&said), "{arguments:?}: {ran:?}");
         assert!(ran.err.contains("effect   none: nothing was asked for"), "{ran:?}");
-        assert!(ran.err.contains("try      tenure doctor, or --wait-for-server 5m"), "{ran:?}");
+        let next = format!(
+            "try      tenure dev --clients {address}, which starts a member here; or --addr"
+        );
+        assert!(ran.err.contains(&next), "{ran:?}");
     }
     for more in [&[][..], &["--output", "json"]] {
         let arguments = [&["run", "a"], more, &LONG, &["--", "true"]].concat();

@@ -19,9 +19,9 @@ fn lived(lock: &str) -> (String, String) {
     (first, last)
 }
 
-/// A time that has not come yet.
-fn in_a_minute() -> String {
-    tenure_wire::wall::utc(tenure_server::os::wall_ms() + 60_000)
+/// The present time.
+fn right_now() -> String {
+    tenure_wire::wall::utc(tenure_server::os::wall_ms())
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn who_held_it_at_a_time_and_how_that_ended() {
     // The next hold answers a question about the minute in which it began.
     assert!(long_ago.contains("\nafter    past-ana  token "), "{long_ago}");
     ok(&["run", "past/ended", "--client", "past-ida", "--", "true"]);
-    let now = ok(&["history", "past/ended", "--at", &in_a_minute()]);
+    let now = ok(&["history", "past/ended", "--at", &right_now()]);
     let lines: Vec<&str> = now.lines().collect();
     assert_eq!(lines[1], "held by  no client: it was free", "{now}");
     assert!(lines[2].starts_with("before   past-ida  token "), "{now}");

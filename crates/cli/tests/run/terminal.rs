@@ -403,3 +403,15 @@ fn as_the_first_process_of_a_container_it_passes_signals_on_and_reaps() {
     assert_eq!(held.ended().code(), Some(9));
     world.waits_until_free("one");
 }
+
+#[test]
+fn a_run_that_is_skipped_says_who_holds_the_lock_in_one_line() {
+    let world = World::new(1);
+    let held = world.hold("skip", &["--client", "ana"], Role::Plain);
+    let mut shell = world.shell();
+    shell.types("$T run skip --wait 0 --held-code 0 -- true\n");
+    shell.shows("tenure: skipped: lock `skip` is held by ana");
+    shell.code(0);
+    assert!(!shell.text().contains("error:"), "{}", shell.text());
+    drop(held);
+}
