@@ -4,7 +4,7 @@
 use crate::pages::{pages, root};
 
 /// Commands that no test runs as they are written: the page, what the command begins with, and why.
-const NOT_RUN: [(&str, &str, &str); 51] = [
+const NOT_RUN: [(&str, &str, &str); 52] = [
     ("README.md", "cargo ", "it builds a release, or runs all tests"),
     ("README.md", "tenure dev", "it runs until Ctrl-C: `dev.rs`"),
     ("README.md", "tenure run deploy", "in terminals of their own: `basics.rs` of `run`"),
@@ -43,6 +43,7 @@ const NOT_RUN: [(&str, &str, &str); 51] = [
     ("docs/guides/cli.md", "tenure doctor", "its exit code is that of the disk: `members.rs`"),
     ("docs/guides/cli.md", "tenure cluster status", "a cluster with a dead member: `members.rs`"),
     ("docs/guides/cli.md", "tenure try nightly", "a fragment; exit-codes.md runs each case"),
+    ("docs/how-to/blue-green.md", "tenure hand-on", "leases of two processes: `hand_on.rs`"),
     (
         "docs/how-to/ci-deploy-lock.md",
         "tenure run deploy/api --supersede main --client ci/4123",

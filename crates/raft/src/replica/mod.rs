@@ -418,7 +418,9 @@ impl Replica {
     /// the leader again.
     fn unlinked(&mut self, member: MemberId) {
         let raft = &mut self.node.raft;
-        if raft.state != StateRole::Follower || raft.leader_id != member.get() {
+        // A member that may not lead takes part in no election, and still names the leader to clients.
+        if raft.state != StateRole::Follower || raft.leader_id != member.get() || !raft.promotable()
+        {
             return;
         }
         raft.become_follower(raft.term, raft::INVALID_ID);
