@@ -206,7 +206,7 @@ fn a_wait_is_drawn_in_place_and_taken_away_again() {
         "held by  ci-7/4121 for",
         ": \"release 5.2\"",
         "free     when released, or in",
-        "look     tenure explain drawn",
+        "look     tenure --addr ",
     ]);
     // A user who gives up sees one clean line instead of the block, whatever the terminal echoed of the key.
     for (next, command) in [("run", " -- true"), ("lock", "")] {
@@ -220,7 +220,7 @@ fn a_wait_is_drawn_in_place_and_taken_away_again() {
         wait("a clear screen", || (!terminal.screen().contains("ended")).then_some(()));
         let flags = format!("drawn --client me --addr {addr}{command}");
         terminal.types(&format!("{TENURE} {next} {flags}; echo ended $?\n"));
-        terminal.shows_all(&["held by  ci-7/4121 for", "look     tenure explain drawn"]);
+        terminal.shows_all(&["held by  ci-7/4121 for", "look     tenure --addr "]);
     }
     ok(&["unlock", "drawn", "--lease", &id, "--token", token.trim()]);
     let screen = terminal.shows("acquired, token");
