@@ -223,7 +223,7 @@ impl Command<'_> {
     pub fn grows(&self) -> bool {
         match self {
             Self::GrantLease(_) | Self::Acquire(_) | Self::Upgrade(_) | Self::Update { .. } => true,
-            // A semaphore whose size is set exists also while nobody uses it.
+            // A semaphore whose size is set exists also while no client uses it.
             Self::Resize { slots, .. } => slots.is_some(),
             // The member directory: a member whose disk is full must be replaceable.
             Self::Put(put) => !put.key.starts_with(OWN_KEYS),

@@ -172,7 +172,7 @@ async fn several_slots_are_one_guard_and_a_smaller_semaphore_refuses_who_wants_m
     let three = a.lock("pool").slots(4).take(3).await.unwrap();
     let slots: Vec<Option<u32>> = three.locks().map(|lock| lock.slot).collect();
     assert_eq!(slots, [Some(0), Some(1), Some(2)]);
-    // One is free, and nobody passes who waits for two.
+    // One slot is free, but no request passes one that waits for two.
     let asking = b.lock("pool").slots(4).take(2);
     let waiting = tokio::spawn(async move { asking.await });
     until("b waits", async || a.show("pool").await.unwrap().unwrap().waiting == 1).await;

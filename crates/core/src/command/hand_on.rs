@@ -81,7 +81,7 @@ impl Machine {
         options.with_min_hold(left_ms)
     }
 
-    /// Planted bug: whoever is first.
+    /// Planted bug: the first waiter gets the hold.
     #[cfg(mutants)]
     fn wrong_receiver(&self, lock: SlabIndex) -> Option<SlabIndex> {
         let first = self.locks.at(lock).queue.first?;

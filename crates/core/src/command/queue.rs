@@ -119,7 +119,7 @@ impl Machine {
             if self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits_place(wait) {
                 return false;
             }
-            // An upgrade makes nobody a holder who is not one already.
+            // The lease of an upgrade is a holder already.
             if self.is_drained(wait.lock)
                 && !self.places.at(place).upgrade
                 && !mutant!("drain_holds_back_new_asks_only")
