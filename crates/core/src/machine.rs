@@ -1,7 +1,7 @@
 //! Holds the replicated state and applies log entries to it.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tenure_types::{
@@ -24,6 +24,7 @@ use crate::state::owner::Owners;
 use crate::state::rank::RankIndex;
 use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, WaitRecord};
 use crate::state::slab::{Slab, SlabIndex};
+use crate::state::touched::TouchedLocks;
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
 pub const LEVEL_MAX: u16 = crate::request::LEVEL_SHARES;
@@ -108,7 +109,7 @@ pub(crate) struct Work {
     /// Whether the command has begun a revision.
     pub(crate) emitting: bool,
     /// Locks whose queues may advance, in the order of their names.
-    pub(crate) touched: BTreeSet<(Name, SlabIndex)>,
+    pub(crate) touched: TouchedLocks,
     /// Locks that may be left without grant and queue.
     pub(crate) idle: Vec<SlabIndex>,
     /// Election locks that lost their leader.

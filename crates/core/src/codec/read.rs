@@ -34,6 +34,7 @@ impl<'a> Reader<'a> {
         self.0.first().copied()
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
         self.0 = rest;
@@ -41,9 +42,21 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a number. Only its shortest encoding is accepted, so that equal values have equal bytes.
+    #[inline]
     pub(crate) fn number(&mut self) -> Result<u64, Malformed> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
+        // Most numbers, such as lengths and flags, have one byte.
+        match self.0.split_first() {
+            Some((&only, rest)) if only < 0x80 => {
+                self.0 = rest;
+                Ok(u64::from(only))
+            }
+            _ => self.long_number(),
+        }
+    }
+
+    fn long_number(&mut self) -> Result<u64, Malformed> {
+        let (mut value, mut shift) = (0, 0);
+        loop {
             let byte = self.u8()?;
             let part = u64::from(byte & 0x7f);
             if shift == 63 && part > 1 {
@@ -53,8 +66,11 @@ impl<'a> Reader<'a> {
             if byte < 0x80 {
                 return if byte == 0 && shift > 0 { Err(Malformed) } else { Ok(value) };
             }
+            shift += 7;
+            if shift > 63 {
+                return Err(Malformed);
+            }
         }
-        Err(Malformed)
     }
 
     /// Reads a number of fixed width.
@@ -86,8 +102,9 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
+    #[inline]
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let len = self.len(1)?;
+        let len = usize::try_from(self.number()?).map_err(|_| Malformed)?;
         self.raw(len)
     }
 

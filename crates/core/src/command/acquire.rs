@@ -223,7 +223,7 @@ impl Machine {
     ) -> Result<Answer, Refusal> {
         // Places of leases that are due may still be ahead in the queue. Remove them first.
         for lock in asks.iter().filter_map(|located| located.lock) {
-            if self.locks.at(lock).queue.len > 0 {
+            if self.may_advance(lock) {
                 self.touch(lock);
             }
         }

@@ -134,20 +134,25 @@ impl Machine {
         let GrantState::Held(lease) = grant.state else {
             unreachable!("only a held grant is detached")
         };
-        for (due_ms, kind) in self.deadlines_of(grant).into_iter().flatten() {
-            self.due.remove(due_ms, kind, grant.token.get());
-        }
-        if grant.is_election() {
-            self.now.vacant.push(grant.lock);
+        if !grant.options.is_plain() {
+            for (due_ms, kind) in self.deadlines_of(grant).into_iter().flatten() {
+                self.due.remove(due_ms, kind, grant.token.get());
+            }
+            if grant.is_election() {
+                self.now.vacant.push(grant.lock);
+            }
         }
         let (lock, bytes) = (grant.lock, grant.options.metadata().len() as u64);
+        let may_upgrade = grant.mode == GrantMode::Shared;
         let record = self.leases.at_mut(lease);
         record.grants.remove::<IN_LEASE, _>(&mut self.grants, slot);
         self.owners.count(record.owner, |used| {
             used.locks -= 1;
             used.bytes -= bytes;
         });
-        self.end_upgrade(lease, lock);
+        if may_upgrade {
+            self.end_upgrade(lease, lock);
+        }
         lease
     }
 

@@ -9,7 +9,7 @@ use super::acquire::Located;
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::{Cause, UPGRADE};
 use crate::machine::Machine;
-use crate::outcome::{self, Answer, Notice};
+use crate::outcome::{self, Answer, Grants, Notice};
 use crate::request::{Acquire, Purpose};
 use crate::state::due::DueKind;
 use crate::state::list::{LinkedList, ListLink};
@@ -79,13 +79,13 @@ impl Machine {
         if record.queue.len == 0 {
             self.now.idle.push(lock);
         } else if !mutant!("release_forgets_waiters") {
-            self.now.touched.insert((record.name.clone(), lock));
+            self.now.touched.insert(&record.name, lock);
         }
     }
 
     /// Grants every place that the touched queues allow, in the order of the locks' names.
     pub(crate) fn grant_pass(&mut self) {
-        while let Some((_, lock)) = self.now.touched.pop_first() {
+        while let Some(lock) = self.now.touched.pop_first() {
             while let Some(first) = self.locks.at(lock).queue.first {
                 let place = self.waits.at(first).place;
                 let live = self.is_live(self.places.at(place).lease);
@@ -100,6 +100,14 @@ impl Machine {
             }
             self.now.idle.push(lock);
         }
+    }
+
+    /// Whether the first place of a queue would leave it now: its lease is not live, or it can be granted.
+    pub(super) fn may_advance(&self, lock: SlabIndex) -> bool {
+        self.locks.at(lock).queue.first.is_some_and(|first| {
+            let place = self.waits.at(first).place;
+            !self.is_live(self.places.at(place).lease) || self.is_grantable(place)
+        })
     }
 
     /// Why the place of a lease that is not live ends.
@@ -329,15 +337,25 @@ impl Machine {
         if self.places.at(place).upgrade {
             return self.grant_upgrade(place);
         }
-        let waits: Vec<(SlabIndex, Mode)> =
-            self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect();
+        let first = self.waits.at(self.places.at(place).first);
+        let is_one = first.next.is_none() && first.mode.grants() == 1;
+        let only = is_one.then_some((first.lock, first.mode));
+        // Most places wait for one lock and need no list.
+        let many: Vec<(SlabIndex, Mode)> = match only {
+            Some(_) => Vec::new(),
+            None => self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect(),
+        };
         let record = self.unlink_place(place);
         let asker = Asker { lease: record.lease, options: &record.options, asks: record.asks };
-        let mut grants = Vec::new();
-        for (lock, mode) in waits {
-            self.grant_slots(lock, mode, asker, record.number, &mut grants);
-        }
-        let grants = grants.into_iter().collect();
+        let grants = if let Some((lock, mode)) = only {
+            Grants::One(self.grant_lock(lock, mode.of_grant(), asker, record.number))
+        } else {
+            let mut grants = Vec::new();
+            for (lock, mode) in many {
+                self.grant_slots(lock, mode, asker, record.number, &mut grants);
+            }
+            grants.into_iter().collect()
+        };
         self.now.notices.push(Notice::Granted {
             lease: self.handle(record.lease),
             place: record.number,
@@ -412,7 +430,9 @@ impl Machine {
             used.locks += 1;
             used.bytes += metadata.len() as u64;
         });
-        if let Some(due_ms) = self.progress_deadline(self.grants.at(grant)) {
+        if !asker.options.is_plain()
+            && let Some(due_ms) = self.progress_deadline(self.grants.at(grant))
+        {
             self.due.insert(due_ms, DueKind::Progress, token.get(), Some(grant));
         }
         let slot = mode_now.slot();
@@ -560,24 +580,6 @@ impl Grant {
 
     pub(crate) fn is_election(&self) -> bool {
         self.options.purpose() == Purpose::Election
-    }
-}
-
-impl GrantMode {
-    pub(crate) fn slot(self) -> Option<u32> {
-        match self {
-            GrantMode::Slot(slot) => Some(slot),
-            GrantMode::Exclusive | GrantMode::Shared => None,
-        }
-    }
-
-    /// The mode that was requested.
-    pub(crate) fn asked(self, slots: Option<NonZeroU32>) -> Mode {
-        match self {
-            GrantMode::Exclusive => Mode::Exclusive,
-            GrantMode::Shared => Mode::Shared,
-            GrantMode::Slot(_) => Mode::slot(slots.map_or(0, NonZeroU32::get)),
-        }
     }
 }
 

@@ -9,3 +9,4 @@ pub(crate) mod owner;
 pub(crate) mod rank;
 pub(crate) mod record;
 pub(crate) mod slab;
+pub(crate) mod touched;

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::num::NonZeroU64;
+use core::num::{NonZeroU32, NonZeroU64};
 use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision, Token};
 
 use super::due::DueKind;
@@ -50,7 +50,7 @@ pub(crate) struct Lock {
     pub(crate) modified: Revision,
     pub(crate) version: u64,
     /// How many slots a semaphore has.
-    pub(crate) slots: Option<core::num::NonZeroU32>,
+    pub(crate) slots: Option<NonZeroU32>,
     /// Whether an operator set that number. It holds then, whatever number a request names.
     pub(crate) sized: bool,
     /// Grants in force, in the order of slots or, without slots, of tokens.
@@ -220,6 +220,24 @@ pub(crate) enum GrantMode {
     Exclusive,
     Shared,
     Slot(u32),
+}
+
+impl GrantMode {
+    pub(crate) fn slot(self) -> Option<u32> {
+        match self {
+            GrantMode::Slot(slot) => Some(slot),
+            GrantMode::Exclusive | GrantMode::Shared => None,
+        }
+    }
+
+    /// The mode that was requested.
+    pub(crate) fn asked(self, slots: Option<NonZeroU32>) -> Mode {
+        match self {
+            GrantMode::Exclusive => Mode::Exclusive,
+            GrantMode::Shared => Mode::Shared,
+            GrantMode::Slot(_) => Mode::slot(slots.map_or(0, NonZeroU32::get)),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
