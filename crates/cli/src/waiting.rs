@@ -93,6 +93,11 @@ pub(crate) fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, S
     facts
 }
 
+/// The revision at which the prefix of the lock was drained, if it is.
+pub(crate) fn drained_at(explained: &Explanation) -> Option<u64> {
+    explained.drained.as_ref().map(|drain| drain.created)
+}
+
 /// A drained prefix for programs, without the holders, which an explanation does not count.
 pub(crate) fn drain_json(drain: &v1::DrainView) -> Value {
     json!({

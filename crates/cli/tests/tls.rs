@@ -74,6 +74,9 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let joiner = cluster.add();
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
     let its = authority.sign(&cluster.members[joiner].name);
+    let added = tenure(&["cluster", "add", "m4", "--addr", &address, "--tls-ca", ca]);
+    let tls = "--tls-cert CERT --tls-key KEY --tls-member-ca CA --join ";
+    assert!(added.out.contains(tls), "{}{}", added.out, added.err);
     let invited = tenure(&["cluster", "invite", "--addr", &address, "--tls-ca", ca]);
     assert_eq!(invited.code, Some(0), "{}", invited.err);
     let file = cluster.dir.path().join("invitation");

@@ -3,8 +3,7 @@
 //! Tests and simulations run these checks after every command, and the snapshot reader runs them once. The numbers are
 //! those of `ARCHITECTURE.md`.
 
-use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use tenure_types::{Mode, Revision, Token};
 
 use crate::machine::Machine;
@@ -23,8 +22,14 @@ pub struct Violation {
     pub detail: String,
 }
 
-fn ensure(holds: bool, invariant: &'static str, detail: &str) -> Result<(), Violation> {
-    if holds { Ok(()) } else { Err(Violation { invariant, detail: String::from(detail) }) }
+/// Returns the violation if the condition does not hold. The detail is formatted only then: a state has millions of
+/// records, and every one of them is checked.
+fn ensure(
+    holds: bool,
+    invariant: &'static str,
+    detail: impl core::fmt::Display,
+) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(Violation { invariant, detail: detail.to_string() }) }
 }
 
 impl Machine {
@@ -49,7 +54,7 @@ impl Machine {
             ensure(
                 exclusive == 0 || lock.grants.len == 1,
                 "S1",
-                &format!("lock `{}` is held by others beside an exclusive holder", lock.name),
+                format_args!("lock `{}` is held by others beside an exclusive holder", lock.name),
             )?;
             let slots = lock.slots.map(core::num::NonZeroU32::get);
             for grant in grants() {
@@ -61,7 +66,7 @@ impl Machine {
                     (GrantMode::Exclusive | GrantMode::Shared, None) => true,
                     _ => false,
                 };
-                ensure(fits, "S1", &format!("a grant of lock `{}` has no room", lock.name))?;
+                ensure(fits, "S1", format_args!("a grant of lock `{}` has no room", lock.name))?;
             }
             let seats = || grants().map(|grant| (grant.mode.slot(), grant.token));
             ensure(
@@ -70,17 +75,20 @@ impl Machine {
                     _ => a.1 < b.1,
                 }),
                 "S1",
-                &format!("two grants of lock `{}` share a slot or stand out of order", lock.name),
+                format_args!(
+                    "two grants of lock `{}` share a slot or stand out of order",
+                    lock.name
+                ),
             )?;
             ensure(
                 lock.grants.len > 0 || lock.queue.len > 0 || lock.sized,
                 "Q2",
-                &format!("lock `{}` exists for nobody", lock.name),
+                format_args!("lock `{}` exists for nobody", lock.name),
             )?;
             ensure(
                 self.names.find(&self.locks, lock.name.as_bytes()) == Some(slot),
                 "S9",
-                &format!("lock `{}` is not in the index", lock.name),
+                format_args!("lock `{}` is not in the index", lock.name),
             )?;
             self.check_queue(slot)?;
         }
@@ -95,7 +103,7 @@ impl Machine {
             ensure(
                 before < Some(rank),
                 "Q1",
-                &format!("queue of `{}` is out of order", lock.name),
+                format_args!("queue of `{}` is out of order", lock.name),
             )?;
             ensure(wait.lock == slot, "Q1", "a wait stands in another lock's queue")?;
             ensure(
@@ -115,7 +123,7 @@ impl Machine {
             ensure(
                 !granted,
                 "Q2",
-                &format!("the first place of `{}` could be granted", lock.name),
+                format_args!("the first place of `{}` could be granted", lock.name),
             )?;
         }
         Ok(())

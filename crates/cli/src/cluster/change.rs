@@ -134,8 +134,13 @@ fn print_next_steps(
 ) {
     let join: Vec<&str> = members.iter().map(|it| it.member_address.as_str()).collect();
     let (name, join) = (quoted(&flags.name), join.join(","));
+    // A cluster whose clients use TLS has members that do.
+    let tls = match cluster.place.tls {
+        Some(_) => " --tls-cert CERT --tls-key KEY --tls-member-ca CA",
+        None => "",
+    };
     let line = format!(
-        "tenure serve --name {name} --data DIR --clients HOST:7450 --members HOST:7451 --join {join} \
+        "tenure serve --name {name} --data DIR --clients HOST:7450 --members HOST:7451{tls} --join {join} \
          --invitation {invitation}"
     );
     match cluster.output {
@@ -144,8 +149,9 @@ fn print_next_steps(
     }
     if cluster.output == OutputFormat::Text && !cluster.quiet && flags.wait.is_none() {
         let then = suggested(&format!("tenure cluster promote {name}"));
+        let files = if tls.is_empty() { "" } else { ", the certificate and key of that machine" };
         output::tell(&format!(
-            "type this on its machine within an hour, with an empty DIR; then: {then}\n"
+            "type this on its machine within an hour, with an empty DIR{files}; then: {then}\n"
         ));
     }
 }

@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
 use crate::terminal;
-use crate::waiting::{block, drain_json, facts, holder, holder_json, line};
+use crate::waiting::{block, drain_json, drained_at, facts, holder, holder_json, line};
 
 /// How often the block on a terminal is redrawn; without a terminal, how often to check for a change.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -133,9 +133,11 @@ fn ahead(explained: &Explanation) -> u64 {
     explained.own.as_ref().map_or(0, |own| own.ahead)
 }
 
-/// What counts as a change: another holder or another place.
-fn state(explained: &Explanation) -> (Option<u64>, Option<u64>) {
-    (holder(explained).map(|it| it.token), explained.own.as_ref().map(|own| own.ahead))
+/// What counts as a change: another holder, another place, or a drain that began or ended.
+fn state(explained: &Explanation) -> (Option<u64>, Option<u64>, Option<u64>) {
+    let token = holder(explained).map(|it| it.token);
+    let place = explained.own.as_ref().map(|own| own.ahead);
+    (token, place, drained_at(explained))
 }
 
 /// Asks who has a lock; with a lease, who is ahead of it.

@@ -45,6 +45,24 @@ fn a_drained_prefix_has_no_new_holders_and_its_waiters_go_on_when_it_is_opened()
 }
 
 #[test]
+fn waiters_are_told_of_a_drain_that_begins_while_they_wait() {
+    let ana = lease("ana");
+    let token = ok(&["try", "dt/a", "--lease", &ana]).trim().to_owned();
+    let asking = Live::start(&["lock", "dt/a", "--client", "asking"]);
+    let running = Live::start(&["run", "dt/a", "--client", "running", "--", "true"]);
+    wait("both wait", || (json(&["queue", "dt/a"]).len() == 2).then_some(()));
+    ok(&["drain", "dt/", "--reason", "new disks", "--client", "ops"]);
+    asking.says("`dt/` is drained");
+    running.says("`dt/` is drained");
+    ok(&["unlock", "dt/a", "--lease", &ana, "--token", &token]);
+    // No holder is left, and yet nobody can know when the lock is granted.
+    let shown = one(&["explain", "dt/a"]);
+    assert_eq!(shown["free_at_latest_ms"], serde_json::Value::Null, "{shown}");
+    assert!(!ok(&["explain", "dt/a"]).contains("free     "));
+    ok(&["undrain", "dt/"]);
+}
+
+#[test]
 fn a_prefix_or_all_is_named_and_a_reason_given() {
     for wrong in [
         &["drain"][..],

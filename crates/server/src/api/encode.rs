@@ -250,7 +250,8 @@ pub(crate) fn explained(it: &Explained) -> v1::ExplainResponse {
         own: it.own.as_ref().map(waiter_view),
         chain: it.chain.steps.iter().map(step).collect(),
         chain_goes_on: it.chain.goes_on,
-        freed: freed(it.freed),
+        // While the prefix is drained, nothing tells when the lock can be granted.
+        freed: it.drained.is_none().then(|| freed(it.freed)),
         usually_held_ms: None,
         usually_of: 0,
         quiet_ms: it.quiet_ms,
@@ -298,11 +299,11 @@ pub(crate) fn drain_view(it: &DrainView) -> v1::DrainView {
     }
 }
 
-fn freed(freed: Freed) -> Option<v1::Freed> {
+fn freed(freed: Freed) -> v1::Freed {
     match freed {
-        Freed::Now => Some(v1::Freed { in_ms: 0, at_latest: true }),
-        Freed::IfSilentMs(in_ms) => Some(v1::Freed { in_ms, at_latest: false }),
-        Freed::AtLatestMs(in_ms) => Some(v1::Freed { in_ms, at_latest: true }),
+        Freed::Now => v1::Freed { in_ms: 0, at_latest: true },
+        Freed::IfSilentMs(in_ms) => v1::Freed { in_ms, at_latest: false },
+        Freed::AtLatestMs(in_ms) => v1::Freed { in_ms, at_latest: true },
     }
 }
 
