@@ -94,7 +94,7 @@ pub(crate) fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, S
 }
 
 /// The revision at which the prefix of the lock was drained, if it is.
-pub(crate) fn drained_at(explained: &Explanation) -> Option<u64> {
+pub(crate) fn drained_at(explained: &Explanation) -> Option<i64> {
     explained.drained.as_ref().map(|drain| drain.created)
 }
 

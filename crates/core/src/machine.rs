@@ -20,7 +20,7 @@ use crate::state::due::{CLOCK_MAX, DueSet};
 use crate::state::history::History;
 use crate::state::list::LinkedList;
 use crate::state::names::LockNames;
-use crate::state::owner::Owners;
+use crate::state::owner::{OwnerId, Owners};
 use crate::state::rank::RankIndex;
 use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, WaitRecord};
 use crate::state::slab::{Slab, SlabIndex};
@@ -117,6 +117,8 @@ pub(crate) struct Work {
     pub(crate) notices: Vec<Notice>,
     /// The principal of the command being executed, if it can own something.
     pub(crate) caller: Option<Name>,
+    /// The owner that this principal is, if it owns anything. Looked up once for each command.
+    pub(crate) caller_owner: Option<OwnerId>,
     /// How many more places and holders the commands of this entry may visit in search of deadlocks.
     pub(crate) search_left: usize,
     /// Scratch space for encoding outcomes before hashing.

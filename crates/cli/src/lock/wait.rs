@@ -134,7 +134,7 @@ fn ahead(explained: &Explanation) -> u64 {
 }
 
 /// What counts as a change: another holder, another place, or a drain that began or ended.
-fn state(explained: &Explanation) -> (Option<u64>, Option<u64>, Option<u64>) {
+fn state(explained: &Explanation) -> (Option<u64>, Option<u64>, Option<i64>) {
     let token = holder(explained).map(|it| it.token);
     let place = explained.own.as_ref().map(|own| own.ahead);
     (token, place, drained_at(explained))

@@ -156,9 +156,15 @@ impl Messages {
             ));
             self.block = lines.len();
         } else if changed && let Some(first) = lines.first() {
-            let holder = lines.get(1).and_then(|line| line.trim().strip_prefix("held by"));
-            let held = holder.map_or(String::new(), |it| format!(", held by {}", it.trim()));
-            self.write(MessageItem::ToStderr(format!("{first}{held}\n")));
+            // Of the facts, a log gets the holder, and what keeps the lock from being granted beside it.
+            let fact = |label: &str| {
+                let found = lines.iter().find_map(|line| line.trim().strip_prefix(label));
+                found.map(str::trim)
+            };
+            let held = fact("held by").map_or(String::new(), |it| format!(", held by {it}"));
+            let kept = ["restored", "drained"].into_iter().filter_map(fact);
+            let kept: String = kept.map(|it| format!("; {it}")).collect();
+            self.write(MessageItem::ToStderr(format!("{first}{held}{kept}\n")));
         }
     }
 

@@ -37,7 +37,7 @@ impl QueueView {
     }
 
     /// The values of which one has to change before a log gets another line.
-    pub(super) fn key(&self) -> (u64, Option<u64>, Option<u64>) {
+    pub(super) fn key(&self) -> (u64, Option<u64>, Option<i64>) {
         let token = waiting::holder(&self.told).map(|it| it.token);
         (self.ahead, token, waiting::drained_at(&self.told))
     }

@@ -194,8 +194,9 @@ impl Machine {
             Who::New(new) => new.metadata.len() as u64,
         };
         let bytes = acquire.metadata.len() as u64 * locks + lease_bytes;
-        self.check_quota(self.payer(who), Quota::Locks, locks)?;
-        self.check_quota(self.payer(who), Quota::Bytes, bytes)?;
+        let payer = self.payer(who);
+        self.check_quota(payer, Quota::Locks, locks)?;
+        self.check_quota(payer, Quota::Bytes, bytes)?;
         self.check_space()?;
         self.check_tokens(asks)
     }

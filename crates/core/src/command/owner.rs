@@ -22,7 +22,15 @@ impl Machine {
         let named = self.level >= LEVEL_ACCESS
             && !principal.is_empty()
             && principal != crate::access::MEMBER;
-        self.now.caller = if named { Name::new(principal).ok() } else { None };
+        // Most commands come from the same caller as the one before.
+        let is_same = |caller: &Name| caller.as_bytes() == principal.as_bytes();
+        if !named {
+            self.now.caller = None;
+        } else if !self.now.caller.as_ref().is_some_and(is_same) {
+            self.now.caller = Name::new(principal).ok();
+        }
+        let caller = self.now.caller.as_ref();
+        self.now.caller_owner = caller.and_then(|caller| self.owners.find(caller.as_bytes()));
     }
 
     /// The principal that decides what a command may do: that of the member if a member acts for a caller.
@@ -36,31 +44,27 @@ impl Machine {
         if Name::check(caller).is_ok() { caller } else { "" }
     }
 
-    /// The owner that the principal of the present command is, if it owns anything.
-    fn caller_owner(&self) -> Option<OwnerId> {
-        self.now.caller.as_ref().and_then(|caller| self.owners.find(caller.as_bytes()))
-    }
-
     /// The owner that the principal of the present command is, so that it can own something.
     pub(super) fn make_owner(&mut self) -> Option<OwnerId> {
         let caller = self.now.caller.as_ref()?;
-        Some(self.owners.make(caller))
+        self.now.caller_owner = Some(self.owners.make(caller));
+        self.now.caller_owner
     }
 
     /// Whether what has this owner may be used by the principal of the present command. What has no owner is from
     /// before there were principals.
     pub(super) fn is_own(&self, owner: Option<OwnerId>) -> bool {
-        !self.access.is_enabled() || owner.is_none() || owner == self.caller_owner()
+        !self.access.is_enabled() || owner.is_none() || owner == self.now.caller_owner
     }
 
     /// Whether this owner is the principal of the present command.
     pub(super) fn is_callers(&self, owner: Option<OwnerId>) -> bool {
-        owner.is_some() && owner == self.caller_owner()
+        owner.is_some() && owner == self.now.caller_owner
     }
 
     /// The principal of the present command as a payer.
     pub(super) fn caller_pays(&self) -> Payer<'_> {
-        let used = self.caller_owner().and_then(|id| self.owners.get(id)).map(|owner| owner.used);
+        let used = self.now.caller_owner.and_then(|id| self.owners.get(id)).map(|owner| owner.used);
         self.now.caller.as_ref().map(|name| (name, used.unwrap_or_default()))
     }
 
@@ -78,8 +82,9 @@ impl Machine {
         more: u64,
     ) -> Result<(), Refusal> {
         match payer {
-            Some((name, used)) => self.check_quota_of(name, used, quota, more),
-            None => Ok(()),
+            // A quota may have been lowered below what is in use: what needs no more is still allowed.
+            Some((name, used)) if more > 0 => self.check_quota_of(name, used, quota, more),
+            _ => Ok(()),
         }
     }
 
@@ -93,8 +98,7 @@ impl Machine {
         let Some((bound, set_by)) = self.access.quota(name, quota) else { return Ok(()) };
         let asked = used.of(quota).saturating_add(more);
         let counted = if mutant!("quota_checked_after_the_fact") { used.of(quota) } else { asked };
-        // A quota may have been lowered below what is in use: what needs no more is still allowed.
-        if more > 0 && counted > bound {
+        if counted > bound {
             let setter = self.access.quota_setter(name, quota, set_by).cloned().map(Box::new);
             return Err(Refusal::Quota { quota, set_by, bound, asked, setter });
         }

@@ -1,4 +1,4 @@
-// Does a ticket verify with jose, which knows nothing of Tenure?
+// Verifies a ticket with jose, which knows nothing of Tenure.
 import { createLocalJWKSet, errors, jwtVerify } from 'jose';
 
 const [ticket, text, forged] = process.argv.slice(2);

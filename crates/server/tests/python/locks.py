@@ -1,4 +1,4 @@
-"""A client in another language, with nothing but the .proto files: does everything arrive as it should?
+"""Tests a client in another language that has nothing but the .proto files.
 
 Usage: locks.py ADDRESS (the generated stubs are on the path). Says `ok` at the end.
 """
