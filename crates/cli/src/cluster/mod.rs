@@ -5,6 +5,7 @@ pub(crate) mod each;
 pub(crate) mod health;
 mod invite;
 mod keys;
+mod limits;
 mod member_id;
 mod status;
 
@@ -84,6 +85,16 @@ pub(crate) enum ClusterCommand {
     /// once all members run the new version.
     #[command(verbatim_doc_comment)]
     RaiseLevel(change::RaiseLevelArgs),
+    /// Show the limits of the cluster, or set some
+    ///
+    /// A limit is the same on all members, and a command that exceeds it is refused with a reason that names it.
+    ///
+    ///   tenure cluster limits
+    ///   tenure cluster limits waiters_per_lock=20000 leases=2000000    all or none
+    #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only the names; nothing if limits are set")))]
+    #[command(mut_arg("no_header", |arg| arg.conflicts_with("set")))]
+    Limits(limits::LimitsArgs),
     /// List and rotate the keys that sign tickets
     #[command(subcommand)]
     Keys(keys::KeysCommand),
@@ -100,6 +111,7 @@ impl ClusterCommand {
             Self::Remove(it) => it.connection.output,
             Self::Transfer(it) => it.connection.output,
             Self::RaiseLevel(it) => it.connection.output,
+            Self::Limits(it) => it.connection.output,
             Self::Keys(it) => it.output(),
         }
     }
@@ -127,6 +139,9 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<Exit, CliError> {
         }
         ClusterCommand::RaiseLevel(flags) => {
             flags.connection.with(async |it| change::raise_level(it, flags).await)
+        }
+        ClusterCommand::Limits(flags) => {
+            flags.connection.with_any(async |it| limits::limits(it, flags).await)
         }
         ClusterCommand::Keys(command) => keys::run(command),
     }

@@ -51,6 +51,7 @@ const COMMANDS: &[&str] = &[
     "cluster remove",
     "cluster transfer",
     "cluster raise-level",
+    "cluster limits",
     "cluster keys",
     "cluster keys list",
     "cluster keys rotate",

@@ -65,6 +65,28 @@ impl Three {
 }
 
 #[test]
+fn limits_are_shown_and_set_all_or_none() {
+    let three = Three::found();
+    let shown = three.ok(&["cluster", "limits"]);
+    assert!(shown.starts_with("LIMIT ") && shown.contains("waiters_per_lock"), "{shown}");
+    let set = ["cluster", "limits", "waiters_per_lock=20000", "slots=2_048"];
+    let said = three.ok(&set);
+    assert_eq!(said, "waiters_per_lock is 20000, was 10000\nslots is 2048, was 1024\n");
+    let value = |name: &str| {
+        let all = three.json(&["cluster", "limits"]);
+        all.into_iter().find(|it| it["limit"] == name).unwrap()["value"].clone()
+    };
+    wait("the member that answers knows", || (value("slots") == 2_048).then_some(()));
+    // One that is refused keeps the others from being set.
+    let ran =
+        three.run(&["cluster", "limits", "slots=4096", "ttl_min_ms=3600000", "ttl_max_ms=1000"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!(value("slots"), 2_048);
+    assert_eq!(three.run(&["cluster", "limits", "slots=0"]).code, 2);
+    assert!(three.run(&["cluster", "limits", "slot=1"]).err.contains("no limit `slot`"));
+}
+
+#[test]
 fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     let mut three = Three::found();
     // The member that answers may not yet know the elected leader, or all other members.
