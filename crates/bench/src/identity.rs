@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tenure_server::NewApiKey;
-use tenure_types::Verb;
+use tenure_types::{Quota, Verb};
 
 use crate::apis::cpu::CpuUsed;
 use crate::apis::http::HttpConnection;
@@ -166,9 +166,13 @@ impl Administrator {
         for (name, verbs, prefix) in [("operator", &*all, ""), ("bench", VERBS, "bench/")] {
             let rules = format!(r#"{{"rules":[{{"verbs":{verbs},"prefix":"{prefix}"}}]}}"#);
             self.put(stage, &format!("/v1/access/roles/{name}"), &rules)?;
-            let roles = format!(r#"{{"roles":["{name}"]}}"#);
-            self.put(stage, &format!("/v1/access/principals/{name}"), &roles)?;
+            let record = format!(r#"{{"roles":["{name}"]}}"#);
+            self.put(stage, &format!("/v1/access/principals/{name}"), &record)?;
         }
+        // All clients have one principal and one address. Every quota is set, and none of them bounds the clients.
+        let quotas: Vec<String> =
+            Quota::ALL.iter().map(|quota| format!("\"{}\":10000000000", quota.name())).collect();
+        self.put(stage, "/v1/access/quotas", &format!("{{{}}}", quotas.join(",")))?;
         self.new_key(stage, "operator")?;
         self.new_key(stage, "bench")
     }
