@@ -31,6 +31,7 @@ pub(crate) fn cargo(repo: &Repo, subcommand: &str) -> Command {
     // A clean checkout is compiled once: what a second compilation or a debugger could use takes time to write.
     if in_ci() {
         command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "none");
+        command.env("CARGO_PROFILE_SIM_DEBUG", "none");
     }
     command
 }
