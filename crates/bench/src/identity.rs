@@ -166,8 +166,8 @@ impl Administrator {
         for (name, verbs, prefix) in [("operator", &*all, ""), ("bench", VERBS, "bench/")] {
             let rules = format!(r#"{{"rules":[{{"verbs":{verbs},"prefix":"{prefix}"}}]}}"#);
             self.put(stage, &format!("/v1/access/roles/{name}"), &rules)?;
-            let record = format!(r#"{{"roles":["{name}"]}}"#);
-            self.put(stage, &format!("/v1/access/principals/{name}"), &record)?;
+            let roles = format!(r#"{{"roles":["{name}"]}}"#);
+            self.put(stage, &format!("/v1/access/principals/{name}"), &roles)?;
         }
         // All clients have one principal and one address. Every quota is set, and none of them bounds the clients.
         let quotas: Vec<String> =

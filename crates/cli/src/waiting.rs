@@ -31,7 +31,7 @@ pub(crate) fn holder_json(explained: &Explanation) -> Option<Value> {
 /// The state in one line, for a log.
 pub(crate) fn line(lock: &str, ahead: u64, explained: &Explanation) -> String {
     let held = holder(explained)
-        .map_or(String::new(), |holder| format!("; held by {}", holder_words(holder)));
+        .map_or(String::new(), |holder| format!(", held by {}", holder_words(holder)));
     let quiet = explained
         .quiet_ms
         .map_or(String::new(), |ms| format!("; the cluster was restored: {}", output::quiet(ms)));

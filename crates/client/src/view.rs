@@ -230,7 +230,7 @@ pub struct Explanation {
     pub ahead: Vec<WaiterView>,
     /// Which client waits for which, from the lock's first holder on.
     pub chain: Vec<ChainStep>,
-    /// When the lock can be free; `None` if it is free.
+    /// When the lock can be free, at once if it is; `None` while its prefix is drained, or if nobody holds or awaits it.
     pub freed: Option<Freed>,
     /// The median of the last holds that the answering member has seen end.
     pub usually_held: Option<Duration>,

@@ -115,7 +115,8 @@ pub(crate) struct Work {
     /// Election locks that lost their leader.
     pub(crate) vacant: Vec<SlabIndex>,
     pub(crate) notices: Vec<Notice>,
-    /// The principal of the command being executed, if it can own something.
+    /// The principal of the command being executed, if it can own something. Kept for the next command, which often
+    /// has the same.
     pub(crate) caller: Option<Name>,
     /// The owner that this principal is, if it owns anything. Looked up once for each command.
     pub(crate) caller_owner: Option<OwnerId>,

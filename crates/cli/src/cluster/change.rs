@@ -149,7 +149,8 @@ fn print_next_steps(
     }
     if cluster.output == OutputFormat::Text && !cluster.quiet && flags.wait.is_none() {
         let then = suggested(&format!("tenure cluster promote {name}"));
-        let files = if tls.is_empty() { "" } else { ", the certificate and key of that machine" };
+        let files =
+            if tls.is_empty() { "" } else { " and the certificate and key of that machine" };
         output::tell(&format!(
             "type this on its machine within an hour, with an empty DIR{files}; then: {then}\n"
         ));
@@ -274,11 +275,7 @@ pub(super) async fn raise_level(
     let ask = v1::RaiseLevelRequest { level: level.into() };
     let asked = async |channel| MaintenanceServiceClient::new(channel).raise_level(ask).await;
     let raised = cluster.client.order(&request_id(None), Some(AGREE), asked).await;
-    raised.map_err(|error| {
-        let failure = CliError::from(error);
-        // The command may be repeated: raising the level a second time has no effect.
-        if failure.exit == Exit::Unknown { failure.next("the same again") } else { failure }
-    })?;
+    raised.map_err(repeatable)?;
     match cluster.output {
         OutputFormat::Json => output::object(&json!({ "event": "level_raised", "level": level })),
         OutputFormat::Text if cluster.quiet => {}
@@ -308,6 +305,12 @@ fn done(cluster: &ConnectedCluster, event: &str, member: &v1::Member) -> Result<
 pub(super) fn changed(error: tenure::Error) -> CliError {
     let failure = CliError::from(error);
     if failure.exit == Exit::Unknown { failure.next("tenure cluster members") } else { failure }
+}
+
+/// A failure of a command that has no further effect if it is repeated.
+pub(super) fn repeatable(error: tenure::Error) -> CliError {
+    let failure = CliError::from(error);
+    if failure.exit == Exit::Unknown { failure.next("the same again") } else { failure }
 }
 
 #[cfg(test)]

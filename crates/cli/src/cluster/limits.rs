@@ -7,7 +7,7 @@ use tenure_wire::v1;
 use v1::cluster_service_client::ClusterServiceClient;
 use v1::maintenance_service_client::MaintenanceServiceClient;
 
-use super::change::AGREE;
+use super::change::{AGREE, repeatable};
 use crate::connection_args::{ConnectedCluster, request_id};
 use crate::exit::Exit;
 use crate::failure::CliError;
@@ -41,12 +41,7 @@ pub(super) async fn limits(
         .map(|(limit, value)| v1::LimitValue { limit: limit.name().to_owned(), value: *value });
     let ask = v1::SetLimitsRequest { limits: limits.collect() };
     let asked = async |channel| MaintenanceServiceClient::new(channel).set_limits(ask).await;
-    let set = cluster.client.order(&request_id(None), Some(AGREE), asked).await;
-    set.map_err(|error| {
-        let failure = CliError::from(error);
-        // The command may be repeated: the limits have these values afterwards in any case.
-        if failure.exit == Exit::Unknown { failure.next("the same again") } else { failure }
-    })?;
+    cluster.client.order(&request_id(None), Some(AGREE), asked).await.map_err(repeatable)?;
     for (limit, value) in &flags.set {
         let was = value_of(&before, *limit);
         match cluster.output {

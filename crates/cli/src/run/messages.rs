@@ -17,6 +17,8 @@ use crate::suggest::suggested;
 use crate::terminal::fitted;
 use crate::waiting::labelled;
 
+use super::waiting::QueueView;
+
 /// How long flushing the last messages may take.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -144,27 +146,20 @@ impl Messages {
     }
 
     /// Shows the place in the queue: updated in place on a terminal, one line per change in a log.
-    pub(super) fn waiting(&mut self, lines: &[String], changed: bool) {
+    pub(super) fn waiting(&mut self, view: &QueueView, changed: bool) {
         if self.output != OutputFormat::Text || self.quiet {
             return;
         }
         self.unusual = true;
         if self.terminal {
             self.clear();
+            let lines = view.lines();
             self.write(MessageItem::ToStderr(
                 lines.iter().map(|line| format!("{}\n", fitted(line))).collect(),
             ));
             self.block = lines.len();
-        } else if changed && let Some(first) = lines.first() {
-            // Of the facts, a log gets the holder, and what keeps the lock from being granted beside it.
-            let fact = |label: &str| {
-                let found = lines.iter().find_map(|line| line.trim().strip_prefix(label));
-                found.map(str::trim)
-            };
-            let held = fact("held by").map_or(String::new(), |it| format!(", held by {it}"));
-            let kept = ["restored", "drained"].into_iter().filter_map(fact);
-            let kept: String = kept.map(|it| format!("; {it}")).collect();
-            self.write(MessageItem::ToStderr(format!("{first}{held}{kept}\n")));
+        } else if changed {
+            self.write(MessageItem::ToStderr(format!("{}\n", view.line())));
         }
     }
 

@@ -166,7 +166,7 @@ impl LockQueue<'_> {
                 if changed {
                     messages.event("queued", &view.event());
                 }
-                messages.waiting(&view.lines(), changed);
+                messages.waiting(&view, changed);
             }
             tokio::time::sleep(every).await;
         }

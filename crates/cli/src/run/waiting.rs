@@ -42,6 +42,11 @@ impl QueueView {
         (self.ahead, token, waiting::drained_at(&self.told))
     }
 
+    /// The wait in one line, for a log.
+    pub(super) fn line(&self) -> String {
+        waiting::line(&self.lock, self.ahead, &self.told)
+    }
+
     /// The lines that show the wait.
     pub(super) fn lines(&self) -> Vec<String> {
         waiting::block(&self.lock, self.ahead, &self.told)

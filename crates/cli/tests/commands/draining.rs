@@ -55,7 +55,7 @@ fn waiters_are_told_of_a_drain_that_begins_while_they_wait() {
     asking.says("`dt/` is drained");
     running.says("`dt/` is drained");
     ok(&["unlock", "dt/a", "--lease", &ana, "--token", &token]);
-    // No holder is left, and yet nobody can know when the lock is granted.
+    // No holder is left, but the lock is granted only when an operator opens the prefix.
     let shown = one(&["explain", "dt/a"]);
     assert_eq!(shown["free_at_latest_ms"], serde_json::Value::Null, "{shown}");
     assert!(!ok(&["explain", "dt/a"]).contains("free     "));

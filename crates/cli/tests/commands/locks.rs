@@ -64,7 +64,7 @@ fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
     assert_eq!(queued["holder"]["client"], "ana");
     assert_eq!(queued["holder"]["token"], token.as_str());
     let mut eve = Live::start(&["lock", "fore", "--client", "eve"]);
-    let told = eve.says("waiting for lock `fore`, 1 ahead of you; held by ana for");
+    let told = eve.says("waiting for lock `fore`, 1 ahead of you, held by ana for");
     assert!(told.contains("\"release 5.2\""), "{told}");
 
     // Text and JSON output show the same.
@@ -138,7 +138,7 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
     // A wait is visible, and Ctrl-C ends it.
     let other = lease("other");
     let mut waiting = Live::start(&["lock", "under", "--lease", &other]);
-    waiting.says("waiting for lock `under`, you are next; held by script for");
+    waiting.says("waiting for lock `under`, you are next, held by script for");
     assert_eq!(waiting.interrupt(), Some(130));
     assert!(json(&["queue", "under"]).is_empty(), "the place is given up, the lease lives on");
     ok(&["lease", "show", &other]);

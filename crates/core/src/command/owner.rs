@@ -145,7 +145,7 @@ impl Machine {
                 }
             }
         }
-        // Most records belong to nobody, and need not be added up.
+        // Only the leases of an owner count against its quotas, and most leases have none.
         for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.owner.is_some()) {
             let grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
             let metadata = grants.map(|(_, grant)| grant.options.metadata().len() as u64);
