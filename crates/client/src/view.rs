@@ -230,7 +230,8 @@ pub struct Explanation {
     pub ahead: Vec<WaiterView>,
     /// Which client waits for which, from the lock's first holder on.
     pub chain: Vec<ChainStep>,
-    /// When the lock can be free, at once if it is; `None` while its prefix is drained, or if nobody holds or awaits it.
+    /// When the lock can be free, at once if it is; `None` while its prefix is drained, or if no client holds it or
+    /// waits for it.
     pub freed: Option<Freed>,
     /// The median of the last holds that the answering member has seen end.
     pub usually_held: Option<Duration>,
