@@ -44,6 +44,7 @@ pub(crate) enum SubjectRef<'a> {
 
 impl<'a> EventRef<'a> {
     /// Creates an event with a cause and a subject only.
+    #[inline(always)]
     pub(crate) fn new(cause: Cause, subject: SubjectRef<'a>) -> Self {
         Self {
             cause,
@@ -149,6 +150,9 @@ mod field {
     pub(super) const ALL: u16 = ((1 << 12) - 1) | TTL | RENEWED | PRIORITY;
 }
 
+/// Inlined, so that the compiler drops the fields that the caller leaves out. Grants, releases and waits emit millions
+/// of events; most fields of each are absent.
+#[inline(always)]
 pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
     out.put_u8(event.cause as u8);
     match event.subject {

@@ -55,6 +55,23 @@ impl<'a> Reader<'a> {
     }
 
     fn long_number(&mut self) -> Result<u64, Malformed> {
+        if let Some((first, _)) = self.0.split_first_chunk::<8>() {
+            let groups = u64::from_le_bytes(*first);
+            let ends = !groups & 0x8080_8080_8080_8080;
+            // At least two bytes: the caller has seen that the first is not the last.
+            if ends != 0 {
+                let bits = ends.trailing_zeros() + 1;
+                let groups = groups & (u64::MAX >> (u64::BITS - bits));
+                self.0 = &self.0[bits as usize / 8..];
+                let is_shortest = groups >> (bits - 8) != 0;
+                return if is_shortest { Ok(gather(groups)) } else { Err(Malformed) };
+            }
+        }
+        self.very_long_number()
+    }
+
+    /// Reads a number byte by byte: one of more than eight bytes, or one near the end of the buffer.
+    fn very_long_number(&mut self) -> Result<u64, Malformed> {
         let (mut value, mut shift) = (0, 0);
         loop {
             let byte = self.u8()?;
@@ -159,6 +176,13 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Joins the lower seven bits of eight bytes.
+fn gather(groups: u64) -> u64 {
+    let pairs = (groups & 0x007f_007f_007f_007f) | ((groups & 0x7f00_7f00_7f00_7f00) >> 1);
+    let halves = (pairs & 0x0000_3fff_0000_3fff) | ((pairs & 0x3fff_0000_3fff_0000) >> 2);
+    (halves & 0x0fff_ffff) | ((halves & 0x0fff_ffff_0000_0000) >> 4)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,12 +191,29 @@ mod tests {
 
     #[test]
     fn every_number_reads_back_and_has_one_form() {
-        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+        let edges = (0..u64::BITS).map(|bits| 1 << bits).chain([0, u64::MAX]);
+        for value in edges.flat_map(|edge: u64| [edge.wrapping_sub(1), edge, edge | edge >> 3]) {
             let mut bytes = Vec::new();
             bytes.put(value);
-            assert_eq!(Reader::new(&bytes).number(), Ok(value));
+            // Near the end of a buffer, numbers are read in another way.
+            for rest in [&[][..], &[0x80; 9]] {
+                let len = bytes.len();
+                bytes.extend_from_slice(rest);
+                let mut reader = Reader::new(&bytes);
+                assert_eq!(reader.number(), Ok(value), "{value:#x}");
+                assert_eq!(reader.remaining(), bytes.len() - len, "{value:#x}");
+                bytes.truncate(len);
+            }
         }
-        assert_eq!(Reader::new(&[0x80, 0x00]).number(), Err(Malformed), "not the shortest form");
+        for rest in [&[][..], &[0; 9]] {
+            for groups in 1..10 {
+                let mut longer = Vec::from([0x80_u8; 10]);
+                longer.truncate(groups);
+                longer.push(0);
+                longer.extend_from_slice(rest);
+                assert_eq!(Reader::new(&longer).number(), Err(Malformed), "not the shortest form");
+            }
+        }
         assert_eq!(Reader::new(&[0xff; 10]).number(), Err(Malformed), "above 64 bits");
     }
 

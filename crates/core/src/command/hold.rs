@@ -202,7 +202,7 @@ impl Machine {
             }
             GrantState::Over(over) => (over.lease, &over.client),
         };
-        self.history.emit(
+        self.history.emit_inlined(
             revision,
             &EventRef {
                 ttl_ms: life.map(|life| life.ttl_ms),

@@ -121,36 +121,49 @@ impl Machine {
         if self.is_quiet() {
             return false;
         }
-        let mut locks = 0;
-        for (slot, wait) in self.waits_of(place) {
-            locks += u64::from(wait.mode.grants());
-            if self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits_place(wait) {
+        let record = self.places.at(place);
+        let (mut next, mut locks) = (Some(record.first), 0);
+        while let Some(slot) = next {
+            let wait = self.waits.at(slot);
+            let lock = self.locks.at(wait.lock);
+            if lock.queue.first != Some(slot) || !self.admits_wait(lock, record, wait.mode) {
                 return false;
             }
             // The lease of an upgrade is a holder already.
-            if self.is_drained(wait.lock)
-                && !self.places.at(place).upgrade
+            if !self.drains.is_empty()
+                && self.is_drained(wait.lock)
+                && !record.upgrade
                 && !mutant!("drain_holds_back_new_asks_only")
             {
                 return false;
             }
+            next = wait.next;
+            locks += u64::from(wait.mode.grants());
         }
         locks <= self.tokens_left()
     }
 
     /// Whether the holders of a lock leave room for a place that waits for it.
     pub(crate) fn admits_place(&self, wait: &WaitRecord) -> bool {
-        if self.places.at(wait.place).upgrade {
+        self.admits_wait(self.locks.at(wait.lock), self.places.at(wait.place), wait.mode)
+    }
+
+    #[inline]
+    fn admits_wait(&self, lock: &Lock, place: &Place, mode: Mode) -> bool {
+        if place.upgrade {
             // Its own lease is one of the holders.
-            let beside = mutant!("upgrade_beside_other_holders");
-            return self.locks.at(wait.lock).grants.len == 1 || beside;
+            return lock.grants.len == 1 || mutant!("upgrade_beside_other_holders");
         }
-        self.admits(wait.lock, wait.mode)
+        self.admits_mode(lock, mode)
     }
 
     /// Whether the holders of a lock leave room for a request in this mode.
     pub(crate) fn admits(&self, lock: SlabIndex, mode: Mode) -> bool {
-        let lock = self.locks.at(lock);
+        self.admits_mode(self.locks.at(lock), mode)
+    }
+
+    #[inline]
+    fn admits_mode(&self, lock: &Lock, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => lock.grants.len == 0 || mutant!("second_exclusive_holder"),
             // A lock never has shared and exclusive grants together, so the first one decides for all.
@@ -281,7 +294,7 @@ impl Machine {
         while let Some(slot) = next {
             let wait = self.waits.at(slot);
             next = wait.next;
-            self.history.emit(
+            self.history.emit_inlined(
                 revision,
                 &EventRef {
                     lease: Some(lease.id),
@@ -438,7 +451,7 @@ impl Machine {
         let slot = mode_now.slot();
         let lease = self.leases.at(asker.lease);
         let record = self.locks.at(lock);
-        self.history.emit(
+        self.history.emit_inlined(
             revision,
             &EventRef {
                 lease: Some(lease.id),

@@ -78,6 +78,12 @@ impl History {
 
     /// Adds an event to the record of `revision`. The first event begins the record.
     pub(crate) fn emit(&mut self, revision: Revision, event: &EventRef<'_>) {
+        self.emit_inlined(revision, event);
+    }
+
+    /// The same, for the events of the most frequent commands.
+    #[inline(always)]
+    pub(crate) fn emit_inlined(&mut self, revision: Revision, event: &EventRef<'_>) {
         if self.writing.is_none() {
             self.begin(revision);
             if let Some(label) = self.label {
