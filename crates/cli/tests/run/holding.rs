@@ -85,6 +85,13 @@ fn the_watchdog_gives_the_lock_back_once_everything_is_dead() {
         held.ended();
         wait("it is said", || held.said().contains("the lock is given back").then_some(()));
     }
+    // The holder did not give the lock back itself, so it counts as lost, and the record says by whom it was ended.
+    let mut history = Command::new(TENURE);
+    history.args(["history", "dead", "--lost", "--addr", &world.addresses()]);
+    let out = String::from_utf8(history.output().unwrap().stdout).unwrap();
+    let losses: Vec<&str> = out.lines().filter(|line| line.contains("revoked")).collect();
+    assert_eq!(losses.len(), 2, "{out}");
+    assert!(losses.iter().all(|line| line.contains("watchdog: tenure run was killed")), "{out}");
 }
 
 #[test]
