@@ -21,7 +21,7 @@ use crate::ask_update::{AskUpdate, GrantedAt, at, locks, update_of};
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::guard::Guard;
-use crate::held_lease::{HeldLease, Seq, give_back, new_lease, pace};
+use crate::held_lease::{HeldLease, Seq, give_back, new_lease, timing_of};
 use crate::lease_state::{Cause, PendingGrant, Standing};
 use crate::local_queue::{self, LocalPermits};
 use crate::response_slot::Response;
@@ -145,14 +145,14 @@ async fn own_once(
     reach: Instant,
     attempts: &mut Attempts,
 ) -> Option<Result<Guard, Error>> {
-    let pace = match pace(shared, ask) {
-        Ok(pace) => pace,
+    let timing = match timing_of(shared, ask) {
+        Ok(timing) => timing,
         Err(error) => return Some(Err(error)),
     };
-    let (began, mut asking) = (Instant::now(), PendingGrant::new(pace));
+    let (began, mut asking) = (Instant::now(), PendingGrant::new(timing));
     // An answer after this leaves too little of the window to be of use.
-    let worthless = began + pace.window() * 3 / 4;
-    let new = new_lease(shared, &pace);
+    let worthless = began + timing.window() * 3 / 4;
+    let new = new_lease(shared, &timing);
     let mut orphan = OrphanLease { shared: shared.clone(), id: new.lease, sent: false };
     let mut request = ask.request(left_ms(ask, until));
     request.new_lease = Some(Box::new(new));

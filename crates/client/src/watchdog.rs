@@ -115,7 +115,7 @@ mod tests {
     use crate::clock;
     use crate::guard::{Guard, Lock};
     use crate::held_lease::HeldLease;
-    use crate::lease_state::{Pace, PendingGrant};
+    use crate::lease_state::{LeaseTiming, PendingGrant};
     use crate::local_queue::LocalPermits;
     use crate::plant;
     use crate::shared::{ClientSettings, ClientShared};
@@ -139,7 +139,7 @@ mod tests {
                 credentials: Default::default(),
             };
             let shared = ClientShared::start(settings, runtime.handle().clone()).unwrap();
-            let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());
+            let mut asking = PendingGrant::new(LeaseTiming::new(TTL).unwrap());
             asking.sent(clock::read());
             let state = asking.granted(clock::read()).unwrap();
             let granted = v1::Lease {
