@@ -298,13 +298,13 @@ func newLeaseID() LeaseID {
 }
 
 // grantLease requests a lease from the cluster.
-func (c *Client) grantLease(ctx context.Context, times pace) (*heldLease, error) {
-	pending := pendingGrant{pace: times}
+func (c *Client) grantLease(ctx context.Context, timing leaseTiming) (*heldLease, error) {
+	pending := pendingGrant{timing: timing}
 	id := newLeaseID()
 	// Granting by id is harmless to repeat; the lease time counts from the first send.
 	pending.sent(c.clock.read())
-	grant := &wireGrantLease{TTLMs: uint64(times.ttl.Milliseconds()), Lease: decimal(id), Client: c.config.Name}
-	it := &calling{request: wireRequest{GrantLease: grant}, within: min(c.config.Timeout, times.window)}
+	grant := &wireGrantLease{TTLMs: uint64(timing.ttl.Milliseconds()), Lease: decimal(id), Client: c.config.Name}
+	it := &calling{request: wireRequest{GrantLease: grant}, within: min(c.config.Timeout, timing.window)}
 	answer, err := c.do(ctx, it)
 	if err != nil {
 		if EffectOf(err) == EffectUnknown {

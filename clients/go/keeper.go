@@ -121,7 +121,7 @@ func (c *Client) renew(to *session, parts []renewalPart) {
 	window := ttlMax
 	leases := &wireLeases{}
 	for _, part := range parts {
-		window = min(window, part.lease.state.pace.window)
+		window = min(window, part.lease.state.timing.window)
 		leases.Leases = append(leases.Leases, decimal(part.lease.id))
 	}
 	var asked *ask
