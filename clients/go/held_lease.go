@@ -42,7 +42,7 @@ func newHeldLease(c *Client, granted *wireLeaseGranted, state *leaseState) *held
 	c.mu.Lock()
 	c.leases[held.id] = held
 	c.mu.Unlock()
-	c.wakeKeeperBefore(state.due())
+	c.wakeRenewalsBefore(state.due())
 	return held
 }
 
