@@ -26,9 +26,9 @@ type heldLease struct {
 	revoked bool
 
 	seqs seqs
-	// turns are the local queues of the locks that this process requests or holds under the lease: a second request
-	// waits inside the process.
-	turns map[string]*turn
+	// localQueues has the queue of each lock that this process requests or holds under the lease: a second request waits
+	// inside the process.
+	localQueues map[string]*localQueue
 }
 
 // newHeldLease creates the lease from the cluster's answer and the lease state that began with the request.
@@ -36,8 +36,8 @@ func newHeldLease(c *Client, granted *wireLeaseGranted, state *leaseState) *held
 	state.plant = c.plant
 	held := &heldLease{
 		client: c, id: LeaseID(granted.Lease), created: uint64(granted.Created), state: state,
-		signals: map[uint64]*lossSignal{}, lost: newLossSignal(context.Background()), turns: map[string]*turn{},
-		seqs: seqs{room: make(chan struct{}, seqsMax)},
+		signals: map[uint64]*lossSignal{}, lost: newLossSignal(context.Background()),
+		localQueues: map[string]*localQueue{}, seqs: seqs{room: make(chan struct{}, seqsMax)},
 	}
 	c.mu.Lock()
 	c.leases[held.id] = held
