@@ -162,7 +162,8 @@ async fn regain(
         let (kind, problem) = match acquired {
             Ok(held) => {
                 let (claim, of, by) = (Claim::new(held.token()), name.clone(), id.clone());
-                match states.change(move |turn, _| turn.regain(&of, &by, claim)).await {
+                match states.change(move |transaction, _| transaction.regain(&of, &by, claim)).await
+                {
                     Ok(true) => {
                         states.tell(&format!("lock `{lock}` of state `{name}` is held again"));
                         return Some(held);

@@ -13,8 +13,8 @@ mod ledger;
 mod locking;
 mod lookup;
 mod row;
+mod state_mutexes;
 mod transfer;
-mod turns;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ use self::files::{FoundFiles, StateFiles};
 use self::ledger::{Decided, StateRefusal, StateTransaction};
 use self::lookup::KnownStates;
 use self::row::StateRow;
-use self::turns::StateTurns;
+use self::state_mutexes::StateMutexes;
 use super::OnEnd;
 
 pub(super) use self::access::StateAccess;
@@ -82,7 +82,7 @@ pub(super) struct States {
     limits: StateLimits,
     cluster: Option<Arc<dyn StateCluster>>,
     keepers: Keepers,
-    turns: StateTurns,
+    mutexes: StateMutexes,
     tell: Tell,
     end: EndOnce,
 }
@@ -126,9 +126,9 @@ impl States {
                 return Err(StartError::Orphans { dir: dir.display().to_string(), files });
             }
         };
-        let (keepers, turns) = (Keepers::default(), StateTurns::default());
+        let (keepers, mutexes) = (Keepers::default(), StateMutexes::default());
         let is_used = AtomicBool::new(is_used);
-        let states = Self { engine, files, is_used, limits, cluster, keepers, turns, tell, end };
+        let states = Self { engine, files, is_used, limits, cluster, keepers, mutexes, tell, end };
         Ok((Arc::new(states), HeldStates(held)))
     }
 
@@ -180,7 +180,7 @@ impl States {
     ) -> Result<T, StateError> {
         let limits = self.limits;
         self.blocking(move |states| {
-            ledger::change(&states.engine, |turn| act(turn, &limits))
+            ledger::change(&states.engine, |transaction| act(transaction, &limits))
                 .map_err(StateError::Engine)?
                 .map_err(StateError::Refused)
         })
