@@ -88,7 +88,7 @@ impl StatesApi {
             return locked(error);
         }
         let StateAsk { name, lock, .. } = ask;
-        states.keepers.keep(states, KeptFor { name, lock, id: info.id, note }, Some(hold));
+        states.lock_tasks.start(states, KeptFor { name, lock, id: info.id, note }, Some(hold));
         Ok(json(StatusCode::OK, "{}"))
     }
 
@@ -141,12 +141,12 @@ impl StatesApi {
                     ));
                 }
                 if by == HeldBy::Cluster {
-                    // A LOCK that has just written this row starts the keeper before it unlocks the mutex.
+                    // A LOCK that has just written this row starts the task that keeps the lock before it unlocks the mutex.
                     let _alone = match early {
                         Some(alone) => alone,
                         None => mutex.await,
                     };
-                    states.keepers.release(&name, &id).await;
+                    states.lock_tasks.release(&name, &id).await;
                 }
                 Ok(json(StatusCode::OK, "{}"))
             }

@@ -28,7 +28,7 @@ use crate::reason::{Fence, Reason};
 use crate::store::engine::{Engine, EngineError};
 use crate::trust::Tell;
 
-use self::cluster::{Keepers, KeptFor};
+use self::cluster::{KeptFor, LockTasks};
 use self::files::{FoundFiles, StateFiles};
 use self::ledger::{Decided, StateRefusal, StateTransaction};
 use self::lookup::KnownStates;
@@ -81,7 +81,7 @@ pub(super) struct States {
     is_used: AtomicBool,
     limits: StateLimits,
     cluster: Option<Arc<dyn StateCluster>>,
-    keepers: Keepers,
+    lock_tasks: LockTasks,
     mutexes: StateMutexes,
     tell: Tell,
     end: EndOnce,
@@ -126,9 +126,10 @@ impl States {
                 return Err(StartError::Orphans { dir: dir.display().to_string(), files });
             }
         };
-        let (keepers, mutexes) = (Keepers::default(), StateMutexes::default());
+        let (lock_tasks, mutexes) = (LockTasks::default(), StateMutexes::default());
         let is_used = AtomicBool::new(is_used);
-        let states = Self { engine, files, is_used, limits, cluster, keepers, mutexes, tell, end };
+        let states =
+            Self { engine, files, is_used, limits, cluster, lock_tasks, mutexes, tell, end };
         Ok((Arc::new(states), HeldStates(held)))
     }
 
@@ -149,7 +150,7 @@ impl States {
             for (name, StateRow { lock, held, .. }) in held {
                 let Some(held) = held else { continue };
                 let note = locking::note(&name, &held.about());
-                states.keepers.keep(&states, KeptFor { name, lock, id: held.id, note }, None);
+                states.lock_tasks.start(&states, KeptFor { name, lock, id: held.id, note }, None);
             }
         });
     }
