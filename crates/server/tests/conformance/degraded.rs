@@ -37,7 +37,7 @@ use v1::request::Command;
 use crate::authority::Authority;
 use crate::common::{Members, soon, wait, wait_for};
 use crate::disk::{Sync, SyncedBy};
-use crate::figures::figure;
+use crate::metrics::metric;
 use crate::overload::{SLOW, ask, connect_to, put, run, settings};
 use crate::patch;
 use crate::request::{Api, Ask, Reply, What};
@@ -197,11 +197,11 @@ async fn stuck(seen: &mut Seen) {
     wait("it waits for its disk", || WAITS.load(Ordering::Acquire).then_some(()));
     // APIs whose reads have no deadline of their own give up after ten seconds.
     refuse(seen, &apis, "DEADLINE", read).await;
-    assert_eq!(figure(running.clients, "tenure_silent ").await, 1.0);
+    assert_eq!(metric(running.clients, "tenure_silent ").await, 1.0);
     STUCK.store(false, Ordering::Release);
     let _ = soon(writing).await;
     wait_for("it is heard again", async || {
-        (figure(running.clients, "tenure_silent ").await == 0.0).then_some(())
+        (metric(running.clients, "tenure_silent ").await == 0.0).then_some(())
     })
     .await;
     running.stop();
