@@ -1,4 +1,4 @@
-//! Tests plans, measurements, settings and the tour.
+//! Tests `plan`, `bench`, `top` without a terminal, `config check` and `demo`.
 
 use crate::stage::{at, json, objects, ok, one, run};
 
