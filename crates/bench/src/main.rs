@@ -6,10 +6,10 @@ mod clock;
 mod cluster;
 mod core;
 mod fence;
-mod figure;
 mod identity;
 mod memory;
 mod postgres;
+mod run_results;
 mod sdk;
 mod start;
 
@@ -28,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 #[command(
     name = "tenure-bench",
-    about = "Measures Tenure; figures depend on the machine they are taken on"
+    about = "Measures Tenure; results depend on the machine they are taken on"
 )]
 struct BenchArguments {
     #[command(subcommand)]
@@ -42,7 +42,7 @@ enum BenchProgram {
         /// A hundredth of the work, to see that it runs
         #[arg(long)]
         quick: bool,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -54,7 +54,7 @@ enum BenchProgram {
         /// Let the members keep no event archive
         #[arg(long)]
         no_archive: bool,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -66,7 +66,7 @@ enum BenchProgram {
         /// Only sessions, of so many clients over so many connections: 256x256
         #[arg(long, value_name = "SHAPE")]
         only: Option<String>,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -74,7 +74,7 @@ enum BenchProgram {
     Identity {
         #[command(flatten)]
         arguments: identity::IdentityArguments,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -82,7 +82,7 @@ enum BenchProgram {
     Archive {
         #[command(flatten)]
         arguments: archive::ArchiveArguments,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -91,7 +91,7 @@ enum BenchProgram {
         /// A hundredth of the work, to see that it runs
         #[arg(long)]
         quick: bool,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -100,7 +100,7 @@ enum BenchProgram {
         /// Which binary
         #[arg(default_value = "target/release/tenure")]
         binary: PathBuf,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -112,7 +112,7 @@ enum BenchProgram {
         /// Only cycles, of so many clients over so many connections: 256x16
         #[arg(long, value_name = "SHAPE")]
         only: Option<String>,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -190,9 +190,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn print(figures: &figure::RunFigures, output: BenchOutput) {
+fn print(results: &run_results::RunResults, output: BenchOutput) {
     match output {
-        BenchOutput::Text => print!("{}", figures.as_text()),
-        BenchOutput::Json => println!("{}", figures.as_json()),
+        BenchOutput::Text => print!("{}", results.as_text()),
+        BenchOutput::Json => println!("{}", results.as_json()),
     }
 }
