@@ -1,4 +1,4 @@
-//! The workloads: each drives the clients of any system and returns its figures.
+//! The workloads: each drives the clients of any system and returns its metrics.
 
 mod cycles;
 mod handover;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::results::SampleFigures;
+use super::results::SampleMetrics;
 use super::servers::PeerServers;
 use super::system::{ClientShape, PeerSystem};
 use super::usage::resident_mib;
@@ -34,7 +34,7 @@ pub(crate) async fn measure<S: PeerSystem>(
     servers: &mut PeerServers,
     workload: PeerWorkload,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let mut pids = servers.pids();
     pids.push(std::process::id());
     tokio::select! {
@@ -58,7 +58,7 @@ async fn run<S: PeerSystem>(
     servers: &mut PeerServers,
     workload: PeerWorkload,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     match workload {
         PeerWorkload::Cycles { clients, connections } => {
             cycles::measure(system, servers, clients, connections, plan).await

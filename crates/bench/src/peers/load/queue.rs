@@ -9,7 +9,7 @@ use tenure_server::os;
 use tokio::task::JoinSet;
 
 use crate::peers::CONNECTIONS;
-use crate::peers::results::SampleFigures;
+use crate::peers::results::SampleMetrics;
 use crate::peers::servers::{PeerServers, os_us};
 use crate::peers::system::{ClientShape, PeerClient, PeerSystem};
 use crate::peers::usage::{UsageSnapshot, resident_mib};
@@ -51,7 +51,7 @@ pub(super) async fn measure<S: PeerSystem>(
     servers: &PeerServers,
     waiters: usize,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let (addresses, lock) = (servers.addresses(), fresh_name("queue"));
     let (pids, data) = (servers.pids(), plan.data.clone());
     let mut peak = MemoryPeak::default();
@@ -100,22 +100,22 @@ pub(super) async fn measure<S: PeerSystem>(
     let overlaps = count.overlaps.load(Ordering::Acquire);
     ensure!(overlaps == 0, "two clients held the lock at once, {overlaps} times");
     let granted = count.granted.load(Ordering::Acquire) as f64;
-    let mut figures = SampleFigures::default();
-    figures.add("failed", waiters as f64 - granted);
-    figures.add("queue_s", (queued_us - from_us) as f64 / 1e6);
-    figures.add("drain_s", (drained_us - queued_us) as f64 / 1e6);
-    figures.add("all_s", (drained_us - from_us) as f64 / 1e6);
-    figures.add("memory_mib", peak.all);
-    figures.add("largest_mib", peak.largest);
-    figures.add("cpu_us", (used.servers_s + used.clients_s) * 1e6 / waiters as f64);
-    figures.other_cores = Some(used.other_cores);
+    let mut metrics = SampleMetrics::default();
+    metrics.add("failed", waiters as f64 - granted);
+    metrics.add("queue_s", (queued_us - from_us) as f64 / 1e6);
+    metrics.add("drain_s", (drained_us - queued_us) as f64 / 1e6);
+    metrics.add("all_s", (drained_us - from_us) as f64 / 1e6);
+    metrics.add("memory_mib", peak.all);
+    metrics.add("largest_mib", peak.largest);
+    metrics.add("cpu_us", (used.servers_s + used.clients_s) * 1e6 / waiters as f64);
+    metrics.other_cores = Some(used.other_cores);
     if let Err(error) = released {
-        figures.note = Some(format!("the first holder could not release: {error:#}"));
+        metrics.note = Some(format!("the first holder could not release: {error:#}"));
     } else if granted < waiters as f64 && drained_us >= until_us {
-        figures.note =
+        metrics.note =
             Some(format!("{granted} of {waiters} had the lock within {:?}", plan.queue_max));
     }
-    Ok(figures)
+    Ok(metrics)
 }
 
 /// Waits for the lock once. A waiter that fails drops its client, and so gives up its place.
