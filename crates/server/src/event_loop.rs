@@ -190,7 +190,7 @@ impl Driver {
                 Err(end) => return end,
             };
             let inbox = self.on.member.inbox();
-            if let Some(space) = self.on.log_writer.look(now_us, &self.on.snapshots, inbox) {
+            if let Some(space) = self.on.log_writer.check_space(now_us, &self.on.snapshots, inbox) {
                 self.on.node.handle(Input::Space(space));
             }
             if self.may_end {
