@@ -1,7 +1,7 @@
 //! Decides from the free disk space whether the state may grow.
 //!
 //! Growth stops before the log needs the reserve: as soon as less than one further segment fits beside it. Growth
-//! resumes when two segments fit, so that a disk near the limit does not change the answer at every look.
+//! resumes when two segments fit, so that a disk near the limit does not change the answer at every check.
 
 /// Decides from the free space whether the state may grow.
 #[derive(Debug, Clone, Copy)]

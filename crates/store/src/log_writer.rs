@@ -10,7 +10,7 @@
 //!     begin_sync(leads): run the job here, or on another thread; then finish_sync(report)
 //!     prepare() after a write: run the job on another thread; then adopt(segment)
 //!     compact_to(index)
-//!     look(now): reports whether there is room, and runs the job that takes the reserve again
+//!     check_space(now): reports whether there is room, and runs the job that takes the reserve again
 //! }
 //! close()
 //! ```
