@@ -253,7 +253,7 @@ impl Driver {
             Err(event) => event,
         };
         match event {
-            LoopEvent::Look { ask, .. } => ask(&self.on.node),
+            LoopEvent::Inspect { ask, .. } => ask(&self.on.node),
             LoopEvent::Freeze { done } => {
                 let _ = done.send(self.on.node.freeze());
             }

@@ -272,7 +272,7 @@ fn read_history(
 ) -> Option<Result<RevisionRecords, Compacted>> {
     loop {
         let (done, found) = std::sync::mpsc::channel();
-        let read = LoopEvent::look(move |node| {
+        let read = LoopEvent::inspect(move |node| {
             let _ = done.send(node.machine().records(from, PART));
         });
         match member.try_tell(read) {

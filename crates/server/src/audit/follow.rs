@@ -64,10 +64,10 @@ pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
 async fn read(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRecords, Compacted>> {
     loop {
         let (done, found) = oneshot::channel();
-        let look = LoopEvent::look(move |node| {
+        let read = LoopEvent::inspect(move |node| {
             let _ = done.send(node.machine().records(from, MOST));
         });
-        match member.try_tell(look) {
+        match member.try_tell(read) {
             Ok(()) => return found.await.ok(),
             Err(TrySubmitError::Full(_)) => tokio::time::sleep(FULL).await,
             Err(TrySubmitError::Ended(_)) => return None,

@@ -85,7 +85,7 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
     ) -> Result<Response<v1::HashResponse>, Status> {
         let (call, _) = GrpcCall::new(&self.dispatch, request)?;
         self.dispatch.may_operate(&call.who).map_err(to_status)?;
-        let seen = self.dispatch.look(|replica| {
+        let seen = self.dispatch.inspect(|replica| {
             let machine = replica.machine();
             let applied = replica.status().applied.index;
             (machine.revision(), machine.rolling_hash(), applied)

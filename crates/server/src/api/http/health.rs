@@ -70,8 +70,8 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
     if let Some(end) = http.dispatch.member().ended() {
         return bad(end.to_string(), None);
     }
-    let looked = tokio::time::timeout(QUORUM, http.dispatch.look(Replica::status)).await;
-    let Ok(Ok(status)) = looked else {
+    let status = tokio::time::timeout(QUORUM, http.dispatch.inspect(Replica::status)).await;
+    let Ok(Ok(status)) = status else {
         return bad("the member's loop does not answer".to_owned(), None);
     };
     let lag = status.committed.saturating_sub(status.applied.index);
