@@ -141,7 +141,8 @@ impl StatesApi {
                     ));
                 }
                 if by == HeldBy::Cluster {
-                    // A LOCK that has just written this row starts the task that keeps the lock before it unlocks the mutex.
+                    // A LOCK that has just written this row starts the task that keeps the lock, then unlocks the
+                    // mutex.
                     let _alone = match early {
                         Some(alone) => alone,
                         None => mutex.await,
