@@ -22,7 +22,7 @@ use crate::print_args::{ListArgs, QuietArgs};
 use crate::waiting;
 
 /// How often the command counts the holders that are left.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Flags of `tenure drain`.
 #[derive(Args)]
@@ -181,7 +181,8 @@ async fn emptied(
             output::tell(&format!("tenure: {left} left\n"));
             told = Some(left);
         }
-        let next = most.map_or(LOOK, |most| LOOK.min(most.saturating_sub(began.elapsed())));
+        let next = most
+            .map_or(POLL_INTERVAL, |most| POLL_INTERVAL.min(most.saturating_sub(began.elapsed())));
         tokio::time::sleep(next).await;
     }
 }

@@ -13,7 +13,7 @@ const MEMBERS: usize = 3;
 /// How long to wait for a leader: several elections.
 const LEAD: Duration = Duration::from_secs(30);
 /// How often to check for a leader.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why an operation on the cluster failed.
 ///
@@ -298,7 +298,7 @@ impl Cluster {
             loop {
                 match self.inside.leader() {
                     Some(leader) => return leader,
-                    None => sleep(LOOK).await,
+                    None => sleep(POLL_INTERVAL).await,
                 }
             }
         };

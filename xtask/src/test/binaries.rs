@@ -23,7 +23,7 @@ const TOGETHER: usize = 3;
 const LIMIT: Duration = Duration::from_secs(480);
 
 /// How often the running programs are polled.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The slowest programs, which start first, so that none of them runs alone at the end. Those that use the whole
 /// processor are kept apart.
@@ -127,7 +127,7 @@ pub(crate) fn run(
         if running.is_empty() {
             return tried_again(repo, log, ended);
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
         log.show_progress();
         let mut still = Vec::new();
         for mut each in running {
@@ -155,7 +155,7 @@ fn tried_again(
             let problem = loop {
                 match looked_at(&mut running)? {
                     Some(problem) => break problem,
-                    None => thread::sleep(LOOK),
+                    None => thread::sleep(POLL_INTERVAL),
                 }
             };
             let again = closed(log, running, problem)?;

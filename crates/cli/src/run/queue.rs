@@ -26,8 +26,8 @@ use super::waiting::QueueView;
 use super::{RunArgs, codes, named};
 
 /// How often the queue is queried: for a terminal, and for a log.
-const LOOK_LIVE: Duration = Duration::from_secs(1);
-const LOOK_LOG: Duration = Duration::from_secs(5);
+const POLL_INTERVAL_LIVE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL_LOG: Duration = Duration::from_secs(5);
 /// How long leaving a queue may take.
 const LEAVE: Duration = Duration::from_secs(1);
 const LEAVE_STEP: Duration = Duration::from_millis(20);
@@ -157,7 +157,7 @@ impl LockQueue<'_> {
         if self.ahead.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
         }
-        let every = if messages.is_live() { LOOK_LIVE } else { LOOK_LOG };
+        let every = if messages.is_live() { POLL_INTERVAL_LIVE } else { POLL_INTERVAL_LOG };
         let mut known = None;
         loop {
             if let Some(view) = self.look().await {

@@ -14,7 +14,7 @@ use crate::job::{self, Role};
 use crate::world::{Held, is_alive, runs, scratch, side_by_side};
 
 /// How long a command is watched after another client has its lock.
-const LOOK_US: u64 = 2_000_000;
+const OBSERVED_US: u64 = 2_000_000;
 
 const BLOWS: [&str; 3] = ["stop", "kill", "partition"];
 
@@ -109,7 +109,7 @@ struct Seen {
 fn look(held: &Held, mut next: Command) -> Seen {
     assert!(next.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
     let granted_us = os::now_us();
-    wait("a while passes", || (os::now_us() > granted_us + LOOK_US).then_some(()));
+    wait("a while passes", || (os::now_us() > granted_us + OBSERVED_US).then_some(()));
     Seen { beside_us: held.record().last_us().saturating_sub(granted_us) }
 }
 
@@ -188,7 +188,7 @@ fn flock(file: &Path, more: &[&str]) -> Command {
 
 /// Whether no other process gets the lock while the command is watched.
 fn stays(file: &Path) -> bool {
-    let seconds = (LOOK_US / 1_000_000).to_string();
+    let seconds = (OBSERVED_US / 1_000_000).to_string();
     !flock(file, &["-w", &seconds]).arg("true").status().unwrap().success()
 }
 

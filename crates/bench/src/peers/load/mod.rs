@@ -25,8 +25,8 @@ const TTL: Duration = Duration::from_secs(600);
 
 /// No server, and not this process with all clients, may take more memory than that.
 const MEMORY_MAX_MIB: f64 = 4_096.0;
-/// The pause between two looks at memory.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often the memory of the servers is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs one workload, and stops it before it takes the memory of the machine.
 pub(crate) async fn measure<S: PeerSystem>(
@@ -49,7 +49,7 @@ async fn too_much_memory(pids: &[u32]) -> f64 {
         if largest > MEMORY_MAX_MIB {
             return largest;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

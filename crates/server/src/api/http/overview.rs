@@ -17,8 +17,8 @@ use crate::api::encode;
 use crate::api::overview::{ListedLock, Overview, PrefixCount};
 use crate::dispatch::Principal;
 
-/// How often a stream looks for changes, and after how many looks without one it sends the same again.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often a stream checks for changes, and after how many checks without one it sends the same again.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const SILENT_MAX: u32 = 2;
 
 /// How to show it.
@@ -149,7 +149,7 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     let rest = futures_util::stream::unfold(Some(state), |state| async {
         let mut state = state?;
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             state.silent += 1;
             let next = match state.http.overviews.recent(&state.http.dispatch, &state.who).await {
                 Ok(next) => next,
