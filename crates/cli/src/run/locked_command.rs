@@ -34,7 +34,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// The cause of a loss by a release that another process sent.
 const RELEASED: &str = "released";
 /// How many checks in a row must find no process.
-const LOOKS: usize = 3;
+const EMPTY_CHECKS: usize = 3;
 
 /// The command and its settings.
 pub(super) struct Job<'a> {
@@ -259,7 +259,7 @@ impl<'a> LockedCommand<'a> {
         let mut empty = 0;
         let struck_us = now_us();
         let mut at_us = struck_us;
-        while empty < LOOKS {
+        while empty < EMPTY_CHECKS {
             if link.kill_all() == 0 {
                 empty += 1;
             } else {
