@@ -131,7 +131,7 @@ pub(crate) fn run(
         log.show_progress();
         let mut still = Vec::new();
         for mut each in running {
-            match looked_at(&mut each)? {
+            match poll(&mut each)? {
                 Some(problem) => ended.push(closed(log, each, problem)?),
                 None => still.push(each),
             }
@@ -153,7 +153,7 @@ fn tried_again(
             log.told(&format!("  {}: again, alone: {}", each.binary.name, names.join(" ")));
             let mut running = start(repo, each.binary, &names)?;
             let problem = loop {
-                match looked_at(&mut running)? {
+                match poll(&mut running)? {
                     Some(problem) => break problem,
                     None => thread::sleep(POLL_INTERVAL),
                 }
@@ -209,7 +209,7 @@ fn start(repo: &Repo, binary: Binary, only: &[String]) -> Result<RunningBinary> 
 }
 
 /// Polls a program: `None` while it runs, then its problem, if it has one.
-fn looked_at(running: &mut RunningBinary) -> Result<Option<Option<String>>> {
+fn poll(running: &mut RunningBinary) -> Result<Option<Option<String>>> {
     let name = &running.binary.name;
     if let Some(status) = running.child.try_wait().context("cannot wait for a child")? {
         return Ok(Some((!status.success()).then(|| format!("{name}: {status}"))));
