@@ -168,9 +168,9 @@ impl ClientShared {
             pause: Default::default(),
         });
         let weak = Arc::downgrade(&shared);
-        let looked_after = weak.clone();
-        let look = move || Some(looked_after.upgrade()?.look_after());
-        shared.watchdog.start(look).map_err(setup)?;
+        let checked = weak.clone();
+        let check = move || Some(checked.upgrade()?.check_leases());
+        shared.watchdog.start(check).map_err(setup)?;
         let known = shared.settings.addresses.clone();
         shared.runtime.spawn(ConnectionManager::new(weak.clone(), known, publish).run());
         shared.runtime.spawn(renew::run(weak));
@@ -437,7 +437,7 @@ impl ClientShared {
     pub(crate) fn register(&self, lease: &Arc<HeldLease>) {
         self.lock().insert(lease.handle, Arc::downgrade(lease));
         let (due, lost_at) = lease.with(|state| (state.due(), state.lost_at()));
-        // Wake the watchdog and the renewal task only if they would look too late; with thousands of leases that is
+        // Wake the watchdog and the renewal task only if they would check too late; with thousands of leases that is
         // rare.
         self.watchdog.wake_before(lost_at);
         if due.micros() < self.next_beat_us.load(Ordering::SeqCst) {
@@ -479,7 +479,7 @@ impl ClientShared {
     }
 
     /// Checks whether any lease is over, and returns when to check again.
-    pub(crate) fn look_after(&self) -> Option<Moment> {
+    pub(crate) fn check_leases(&self) -> Option<Moment> {
         if self.pause.is_on() {
             return None;
         }
