@@ -39,12 +39,12 @@ pub struct VirtualTimeScope {
 }
 
 /// Connects through `dial` to all addresses that end in `suffix`, from now on.
-pub fn reach(suffix: &str, dial: impl Fn(&str) -> Option<DuplexStream> + 'static) {
+pub fn add_dialler(suffix: &str, dial: impl Fn(&str) -> Option<DuplexStream> + 'static) {
     DIALLERS.with_borrow_mut(|all| all.push((suffix.to_owned(), Rc::new(dial))));
 }
 
-/// Undoes [`reach`].
-pub fn leave(suffix: &str) {
+/// Undoes [`add_dialler`].
+pub fn remove_dialler(suffix: &str) {
     DIALLERS.with_borrow_mut(|all| all.retain(|(it, _)| it != suffix));
 }
 

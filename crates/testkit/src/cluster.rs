@@ -102,7 +102,7 @@ impl Cluster {
         let addresses: Vec<String> = (1..=MEMBERS).map(|at| format!("m{at}{suffix}")).collect();
         let time = virtual_time::enter();
         let inside = Inside::start(&addresses);
-        virtual_time::reach(&suffix, inside.dialler());
+        virtual_time::add_dialler(&suffix, inside.dialler());
         let cluster = Self { inside, addresses, suffix, _time: time };
         cluster.led().await?;
         Ok(cluster)
@@ -308,7 +308,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        virtual_time::leave(&self.suffix);
+        virtual_time::remove_dialler(&self.suffix);
     }
 }
 
