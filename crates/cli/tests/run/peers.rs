@@ -106,7 +106,7 @@ struct Seen {
 }
 
 /// Waits until another client gets the lock with this command, and watches the first client's command.
-fn look(held: &Held, mut next: Command) -> Seen {
+fn watch_overlap(held: &Held, mut next: Command) -> Seen {
     assert!(next.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
     let granted_us = os::now_us();
     wait("a while passes", || (os::now_us() > granted_us + OBSERVED_US).then_some(()));
@@ -125,7 +125,7 @@ fn etcd_once(etcd: &Server, blow: &str, lock: &str) -> Seen {
     let held = struck(command, &proxies, blow);
     let mut next = etcdctl(etcd.clients);
     next.args(["lock", "--ttl=3", lock, "--", "true"]);
-    look(&held, next)
+    watch_overlap(&held, next)
 }
 
 fn consul_once(server: &Server, blow: &str, lock: &str) -> Seen {
@@ -135,7 +135,7 @@ fn consul_once(server: &Server, blow: &str, lock: &str) -> Seen {
     let held = struck(command, &proxies, blow);
     let mut next = consul(server.clients, &["lock"]);
     next.args(["-shell=false", lock, "true"]);
-    look(&held, next)
+    watch_overlap(&held, next)
 }
 
 /// Starts a command under a lock, and injects a fault into the holder.
@@ -232,7 +232,7 @@ fn under_flock_that_closes_its_file_the_command_runs_beside_its_successor() {
         held.signal(Signal::KILL);
         let mut next = flock(&file, &[]);
         next.arg("true");
-        let seen = look(&held, next);
+        let seen = watch_overlap(&held, next);
         assert!(seen.beside_us > 0);
         tell("flock-o", "kill", &seen);
     });

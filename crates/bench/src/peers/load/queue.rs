@@ -39,7 +39,7 @@ struct MemoryPeak {
 }
 
 impl MemoryPeak {
-    fn look(&mut self, pids: &[u32]) {
+    fn update(&mut self, pids: &[u32]) {
         let now = resident_mib(pids);
         self.largest = now.iter().copied().fold(self.largest, f64::max);
         self.all = self.all.max(now.iter().sum());
@@ -68,7 +68,7 @@ pub(super) async fn measure<S: PeerSystem>(
         tasks.spawn(wait_once(client, lock.clone(), count.clone()));
     }
     while os::now_us() < until_us {
-        peak.look(&pids);
+        peak.update(&pids);
         match tokio::time::timeout(PAUSE * 50, system.queue_len(&addresses, &lock)).await {
             Ok(Ok(None)) => {
                 tokio::time::sleep(TRYING.min(plan.queue_max / 4)).await;
@@ -90,7 +90,7 @@ pub(super) async fn measure<S: PeerSystem>(
         count.granted.load(Ordering::Acquire) + count.failed.load(Ordering::Acquire)
     };
     while ended(&count) < waiters as u64 && os::now_us() < until_us && released.is_ok() {
-        peak.look(&pids);
+        peak.update(&pids);
         tokio::time::sleep(PAUSE.min(Duration::from_millis(20))).await;
     }
     let drained_us = os::now_us();
