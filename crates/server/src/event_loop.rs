@@ -26,7 +26,7 @@ use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::FreedAt;
 use crate::os;
 use crate::peer::{Class, Frame, IncomingLinks, Net};
-use crate::snapshot_disk::{REST_MAX, SnapshotDisk};
+use crate::snapshot_disk::{SNAPSHOT_PAUSE_MAX, SnapshotDisk};
 
 /// The largest number of events that one turn takes.
 const TAKEN_MAX: usize = 8_192;
@@ -502,7 +502,9 @@ fn save(
                 return;
             }
             match writer.append(part) {
-                Ok(busy) if busy > Duration::ZERO => std::thread::sleep(busy.min(REST_MAX)),
+                Ok(busy) if busy > Duration::ZERO => {
+                    std::thread::sleep(busy.min(SNAPSHOT_PAUSE_MAX))
+                }
                 Ok(_) => {}
                 Err(error) => failed = Some(error),
             }
