@@ -50,15 +50,15 @@ pub(crate) async fn measure<S: PeerSystem>(
     plan: &MeasurePlan,
 ) -> Result<SampleMetrics> {
     let (pids, data) = (servers.pids(), plan.data.clone());
-    rest(&mut tasks, plan.warm_up).await?;
+    sleep_with(&mut tasks, plan.warm_up).await?;
     let fsyncs = system.fsyncs(servers).await?;
     let before = UsageSnapshot::now(&pids, &data)?;
     window.open.store(true, Ordering::Release);
-    rest(&mut tasks, plan.window).await?;
+    sleep_with(&mut tasks, plan.window).await?;
     // A machine that is very busy may need longer for the first operation.
     let until_us = os::now_us() + os_us(plan.prepare_max);
     while window.done.load(Ordering::Acquire) == 0 && os::now_us() < until_us {
-        rest(&mut tasks, plan.window).await?;
+        sleep_with(&mut tasks, plan.window).await?;
     }
     window.open.store(false, Ordering::Release);
     let done = window.done.load(Ordering::Acquire);
@@ -99,7 +99,7 @@ pub(crate) async fn measure<S: PeerSystem>(
 }
 
 /// Sleeps, and fails as soon as a task ends: none should.
-async fn rest(tasks: &mut MeasuringTasks, time: std::time::Duration) -> Result<()> {
+async fn sleep_with(tasks: &mut MeasuringTasks, time: std::time::Duration) -> Result<()> {
     match tokio::time::timeout(time, tasks.join_next()).await {
         Err(_) => Ok(()),
         Ok(None) => anyhow::bail!("there are no clients"),
