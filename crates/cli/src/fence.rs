@@ -100,7 +100,7 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
         FenceCommand::Proxy(flags) => flags,
         FenceCommand::Floor(command) => return command.run(FloorOf::Proxy),
     };
-    let asked = guard::asked()?;
+    let stop = guard::stop_request()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
         None => data_dir::default_parent("--data DIR")?
@@ -136,7 +136,7 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
             flags.proof.words(flags.listen)
         )),
     }
-    asked.wait();
+    stop.wait();
     proxy.stop();
     Ok(Exit::Done)
 }
