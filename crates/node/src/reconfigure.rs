@@ -377,7 +377,7 @@ impl Reconfigure {
         let change = match self.at {
             ReconfigureStage::Changing(change) => change,
             ReconfigureStage::HandingOver(hand_over, HandOverStage::Asked) => {
-                return self.asked(moment, hand_over, result);
+                return self.hand_over_answered(moment, hand_over, result);
             }
             _ => return None,
         };
@@ -459,7 +459,7 @@ impl Reconfigure {
     }
 
     /// The leader has answered a request to hand over.
-    fn asked(
+    fn hand_over_answered(
         &mut self,
         moment: InputContext,
         hand_over: HandOver,
