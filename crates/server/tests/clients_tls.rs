@@ -99,11 +99,11 @@ impl Guarded {
 
     /// The start of the response to a health check.
     async fn http(&self, shown: Option<&Papers>) -> Option<String> {
-        self.asked(shown, HEALTH).await
+        self.response_start(shown, HEALTH).await
     }
 
     /// The start of the response to an HTTP/1.1 request; none if the client is not admitted.
-    async fn asked(&self, shown: Option<&Papers>, request: &str) -> Option<String> {
+    async fn response_start(&self, shown: Option<&Papers>, request: &str) -> Option<String> {
         let mut stream = self.dial(shown, b"http/1.1").await.ok()?;
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut said = [0; 15];
@@ -178,9 +178,9 @@ async fn every_api_accepts_clients_with_a_certificate_and_no_others() {
         ("/v1/lock-socket", upgrade, "HTTP/1.1 101 Sw"),
     ] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: m0\r\n{headers}\r\n");
-        let said = member.asked(Some(&member.theirs), &request).await;
+        let said = member.response_start(Some(&member.theirs), &request).await;
         assert_eq!(said.as_deref(), Some(served), "{path}");
-        let said = member.asked(None, &request).await;
+        let said = member.response_start(None, &request).await;
         assert_eq!(said.as_deref(), Some("HTTP/1.1 401 Un"), "{path}");
     }
     let stranger = Some(&member.papers);

@@ -47,7 +47,7 @@ pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpRes
     if body.lock.is_some() || !body.locks.is_empty() {
         return Err(decode::invalid("lock", "is in the path").into());
     }
-    let ask = asked(Acquire { lock: Some(lock.clone()), ..body })?;
+    let ask = acquire_request(Acquire { lock: Some(lock.clone()), ..body })?;
     let (header, became) = http.acquire(key.as_ref(), ask, waiting).await?;
     Ok(answer(Some(lock), header, became))
 }
@@ -69,7 +69,7 @@ pub(super) async fn acquire_all(State(http): State<Http>, call: HttpCall) -> Htt
         return Err(decode::invalid("locks", "must name the locks").into());
     }
     let only = if body.locks.len() == 1 { Some(name_of(&body.locks[0])) } else { None };
-    let (header, became) = http.acquire(key.as_ref(), asked(body)?, waiting).await?;
+    let (header, became) = http.acquire(key.as_ref(), acquire_request(body)?, waiting).await?;
     Ok(answer(only, header, became))
 }
 
@@ -81,7 +81,7 @@ fn name_of(entry: &tenure_wire::json::lock::LockEntry) -> String {
     }
 }
 
-fn asked(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
+fn acquire_request(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
     if body.wait_ms.is_some() {
         return Err(decode::invalid("wait_ms", "belongs in the query over HTTP: `?wait=`").into());
     }
