@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::connection_args::{ConnectedCluster, said};
+use crate::connection_args::{ConnectedCluster, flag_or_variable};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
@@ -44,7 +44,7 @@ pub(crate) struct KeepArgs {
 
 /// Renews the lease until the command ends, a signal comes, or the lease is lost.
 pub(crate) fn keep(flags: &KeepArgs) -> Result<Exit, CliError> {
-    let given: String = said(flags.lease.clone(), "LEASE", "TENURE_LEASE")?;
+    let given: String = flag_or_variable(flags.lease.clone(), "LEASE", "TENURE_LEASE")?;
     flags.connection.with(async |cluster| {
         let lease = lease::find(cluster, &given).await?;
         let mut asked = signals::listen()?;
