@@ -154,7 +154,7 @@ pub struct MemberHandle {
 #[derive(Default)]
 pub(crate) struct EndState {
     ended: AtomicBool,
-    why: Mutex<Option<End>>,
+    cause: Mutex<Option<End>>,
 }
 
 /// How a member ended.
@@ -436,7 +436,7 @@ impl MemberHandle {
 
     /// Why the member has ended; none while it runs.
     pub fn ended(&self) -> Option<End> {
-        self.over.why()
+        self.over.cause()
     }
 
     /// Sends the event loop an event and waits for room in its inbox. If the member has ended, the event is dropped
@@ -542,9 +542,9 @@ impl MemberHandle {
 }
 
 impl EndState {
-    pub(crate) fn end(&self, why: End) {
-        let mut kept = self.why.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get_or_insert(why);
+    pub(crate) fn end(&self, cause: End) {
+        let mut kept = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or_insert(cause);
         self.ended.store(true, Ordering::Release);
     }
 
@@ -552,7 +552,7 @@ impl EndState {
         self.ended.load(Ordering::Acquire)
     }
 
-    fn why(&self) -> Option<End> {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn cause(&self) -> Option<End> {
+        self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
