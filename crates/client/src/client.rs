@@ -505,11 +505,11 @@ impl Builder {
             self.settings.credentials.may_go_to(address, under_tls).map_err(Error::Setup)?;
         }
         let (began, timeout) = (Instant::now(), self.settings.timeout);
-        let patience = self.settings.retry_refused.unwrap_or(timeout);
+        let refused_for = self.settings.retry_refused.unwrap_or(timeout);
         let shared = ClientShared::start(self.settings, runtime)?;
         let session = tokio::select! {
             session = shared.session(began + timeout) => session,
-            () = shared.refused(began + patience) => None,
+            () = shared.refused(began + refused_for) => None,
         };
         match session {
             Some(_) => Ok(Client { shared }),

@@ -34,7 +34,7 @@ const TRY: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// A request that may wait at least this long waits without a timer at first: as long as the runtime runs, the
 /// session's check marks it late before that.
-pub(crate) const PATIENT: Duration = Duration::from_secs(2);
+pub(crate) const UNTIMED_MIN: Duration = Duration::from_secs(2);
 /// The flow-control windows: how many bytes may be on their way to the client before it has read them.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;

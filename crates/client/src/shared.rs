@@ -23,7 +23,7 @@ use crate::lease_state::{Cause, Lost, Moment};
 use crate::pending::RequestHandle;
 use crate::renew;
 use crate::response_slot::Response;
-use crate::session::{PATIENT, Session};
+use crate::session::{Session, UNTIMED_MIN};
 use crate::surroundings;
 use crate::tls::{TlsFiles, TlsTrust};
 use crate::watchdog::WatchdogTimer;
@@ -240,10 +240,10 @@ impl ClientShared {
         waited.ok()?.ok()?.first.clone()
     }
 
-    /// Waits from `patience` on until every address refuses a session.
-    pub(crate) async fn refused(&self, patience: Instant) {
+    /// Waits until every address refuses a session, but at least until `from`.
+    pub(crate) async fn refused(&self, from: Instant) {
         let mut sessions = self.sessions.clone();
-        tokio::time::sleep_until(patience).await;
+        tokio::time::sleep_until(from).await;
         if sessions.wait_for(|sessions| sessions.refused).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -318,7 +318,7 @@ impl ClientShared {
     /// If it is not answered, [`call_twice`](Self::call_twice) continues with it.
     pub(crate) fn ask_now(&self, command: Command) -> Option<SentRequest> {
         let within = self.settings.timeout;
-        if within < PATIENT {
+        if within < UNTIMED_MIN {
             return None;
         }
         let mut request = RequestIdentity::Harmless.request(command);

@@ -25,7 +25,7 @@ use crate::held_lease::{HeldLease, Seq, give_back, new_lease, timing_of};
 use crate::lease_state::{Cause, PendingGrant, Standing};
 use crate::local_queue::{self, LocalPermits};
 use crate::response_slot::Response;
-use crate::session::PATIENT;
+use crate::session::UNTIMED_MIN;
 use crate::shared::{ClientShared, RequestIdentity, SentRequest};
 
 pub(crate) use upgrade::upgrade;
@@ -268,7 +268,7 @@ impl PlaceCleanup {
     fn ask_now(&mut self, until: Option<Instant>) -> Option<SentRequest> {
         let ask = self.ask.as_ref()?;
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
-        if until.map_or(FAR, left) < PATIENT {
+        if until.map_or(FAR, left) < UNTIMED_MIN {
             return None;
         }
         let session = self.held.shared.session_now()?;
