@@ -122,11 +122,11 @@ fn a_service_that_fails_is_told_apart_from_one_that_is_not_there() {
     let timeout = Duration::from_secs(2);
     let proxy = started(dir.path(), upstream.address, |settings| settings.timeout = timeout);
     assert_eq!(
-        call(proxy.address, "POST", "/cut", Some(1), "").status_and_reason(),
+        call(proxy.address, "POST", "/cut", Some(1), "").refusal(),
         (502, "UPSTREAM_BROKE_OFF")
     );
     assert_eq!(
-        call(proxy.address, "POST", "/slow", Some(1), "").status_and_reason(),
+        call(proxy.address, "POST", "/slow", Some(1), "").refusal(),
         (504, "UPSTREAM_TIMEOUT")
     );
     // The proxy closed its connection, so the next request need not wait for it.
@@ -136,7 +136,7 @@ fn a_service_that_fails_is_told_apart_from_one_that_is_not_there() {
     let dir = tempfile::tempdir().unwrap();
     let proxy = started(dir.path(), nobody, |_| ());
     let said = call(proxy.address, "PUT", "/text", Some(1), "");
-    assert_eq!(said.status_and_reason(), (502, "UPSTREAM_UNREACHABLE"));
+    assert_eq!(said.refusal(), (502, "UPSTREAM_UNREACHABLE"));
     assert!(said.text().contains(r#""effect":"none""#));
 }
 
