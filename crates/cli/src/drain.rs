@@ -34,7 +34,7 @@ pub(crate) struct DrainArgs {
     /// Every lock of the cluster
     #[arg(long, conflicts_with = "list")]
     all: bool,
-    /// Why; shown to everybody who asks for one of the locks
+    /// The reason, shown to clients that ask for one of the locks
     #[arg(long, value_name = "TEXT", required_unless_present = "list", conflicts_with = "list")]
     reason: Option<String>,
     /// Wait until no holder is left, at most so long [without a time: as long as it takes]

@@ -129,7 +129,7 @@ fn warning(flags: &ForceArgs, explained: &Explanation, token: u64) -> String {
     let client = output::clean(&holder.client);
     if holder.state() == v1::HolderState::Resting {
         return format!(
-            "`{lock}` is resting after a run of {client}: nobody holds it. The rest ends at once.\n"
+            "`{lock}` is resting after a run of {client} and has no holder. The rest ends at once.\n"
         );
     }
     let alive = holder.renewed_ms.map_or(String::new(), |ms| {

@@ -83,7 +83,7 @@ impl Machine {
             ensure(
                 lock.grants.len > 0 || lock.queue.len > 0 || lock.sized,
                 "Q2",
-                format_args!("lock `{}` exists for nobody", lock.name),
+                format_args!("lock `{}` exists without a holder or a waiter", lock.name),
             )?;
             ensure(
                 self.names.find(&self.locks, lock.name.as_bytes()) == Some(slot),

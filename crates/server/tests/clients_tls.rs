@@ -161,13 +161,13 @@ async fn every_api_accepts_clients_with_a_certificate_and_no_others() {
     // A client without a certificate gets an error that names the problem; one with another certificate fails the
     // handshake.
     assert_eq!(member.http(None).await.as_deref(), Some("HTTP/1.1 401 Un"));
-    let nobody = member.grpc(None).await.unwrap();
-    let unknown = cycle(&nobody, "b").await.unwrap_err();
+    let anonymous = member.grpc(None).await.unwrap();
+    let unknown = cycle(&anonymous, "b").await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::Unauthenticated);
     // The same holds for requests that concern no lock, and for one that would become a WebSocket.
     let ask = HealthCheckRequest { service: String::new() };
     HealthClient::new(channel.clone()).check(ask.clone()).await.unwrap();
-    let unknown = HealthClient::new(nobody).check(ask).await.unwrap_err();
+    let unknown = HealthClient::new(anonymous).check(ask).await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::Unauthenticated);
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";

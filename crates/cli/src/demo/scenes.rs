@@ -139,7 +139,7 @@ async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Resul
     );
     let anas = anas?;
     guide.tell(&acquired("ana", &anas, Some(began.elapsed())));
-    guide.tell(&json!({ "event": "nobody", "lock": LOCK, "for_ms": millis(stopped.elapsed()) }));
+    guide.tell(&json!({ "event": "free", "lock": LOCK, "for_ms": millis(stopped.elapsed()) }));
     let after = duration::shown(began.elapsed());
     let margin = duration::shown(stopped.elapsed());
     guide.narrate(&format!("ana    {after}: lock `{LOCK}` acquired, token {}", anas.token()));

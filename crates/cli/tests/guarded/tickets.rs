@@ -361,12 +361,12 @@ fn tickets_without_keys_are_not_demanded() {
     let data = dir.path().join("store");
     let plain = ["store", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
     let start = |more: &[&str]| tenure(&[&plain[..], more].concat());
-    let nobody = start(&["--require-ticket", "--keys", "http://127.0.0.1:1"]);
-    assert_eq!(nobody.code, Some(1), "{}", nobody.err);
+    let unreachable = start(&["--require-ticket", "--keys", "http://127.0.0.1:1"]);
+    assert_eq!(unreachable.code, Some(1), "{}", unreachable.err);
     assert!(
-        nobody.err.contains("no keys to verify tickets") && nobody.err.contains("; try "),
+        unreachable.err.contains("no keys to verify tickets") && unreachable.err.contains("; try "),
         "{}",
-        nobody.err
+        unreachable.err
     );
     let tls = start(&["--require-ticket", "--keys", "https://127.0.0.1:1"]);
     assert_eq!(tls.code, Some(2), "{}", tls.err);

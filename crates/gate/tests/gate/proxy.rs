@@ -132,9 +132,9 @@ fn a_service_that_fails_is_told_apart_from_one_that_is_not_there() {
     // The proxy closed its connection, so the next request need not wait for it.
     assert_eq!(call(proxy.address, "PUT", "/text", Some(2), "x").status, 200);
     upstream.let_one_end();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unreachable = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let proxy = started(dir.path(), nobody, |_| ());
+    let proxy = started(dir.path(), unreachable, |_| ());
     let said = call(proxy.address, "PUT", "/text", Some(1), "");
     assert_eq!(said.refusal(), (502, "UPSTREAM_UNREACHABLE"));
     assert!(said.text().contains(r#""effect":"none""#));

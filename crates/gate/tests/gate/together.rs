@@ -200,6 +200,6 @@ fn the_proxy_says(told: &mut Told) {
     let late = short(upstream.address, Duration::from_millis(200));
     told.that(&late, Reason::UpstreamTimeout);
     upstream.let_one_end();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    told.that(&short(nobody, Duration::from_secs(600)), Reason::UpstreamUnreachable);
+    let unreachable = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    told.that(&short(unreachable, Duration::from_secs(600)), Reason::UpstreamUnreachable);
 }

@@ -39,7 +39,7 @@ pub struct Acquire {
     /// count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// How many slots to hold, all at once; absent means one. Nobody passes a request that waits for more slots than
+    /// How many slots to hold, all at once; absent means one. No request passes one that waits for more slots than
     /// are free. From feature level 11 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -71,7 +71,7 @@ pub struct Acquire {
     #[serde(default, skip_serializing_if = "is_false")]
     pub resume: bool,
     /// How urgent it is, 0 to 9: the request stands in the queue as if it had come 30 seconds earlier for each step.
-    /// Without a wait it passes nobody. More than 0 needs the verb `force` for each lock. From feature level 8 on.
+    /// Without a wait it passes no other request. More than 0 needs the verb `force` for each lock. From feature level 8 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 9)]
     pub priority: Option<u32>,

@@ -236,7 +236,7 @@ pub struct LeaseAnswer {
     pub lease: Option<LeaseShown>,
 }
 
-/// A lock, if anybody holds or awaits it.
+/// A lock, if a client holds or awaits it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockState {
     /// The lock; absent if no client holds or awaits it.
