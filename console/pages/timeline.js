@@ -52,7 +52,7 @@ async function read(filters, from, to, signal) {
 export function Timeline({ filters }) {
   const [end] = useState(Date.now());
   const [state, set] = useState({});
-  // Until someone chooses, the last hour, or less if all of it happened later.
+  // Until the user chooses a range, the last hour, or less if all of it happened later.
   const from = Number(filters.from) || Math.max(end - HOUR, state.begins || 0);
   const to = Number(filters.to) || end;
   const [chosen, choose] = useState();

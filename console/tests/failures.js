@@ -1,4 +1,4 @@
-// Members that die while someone looks: the page says so, and goes on by itself.
+// Members that die while a page is open: the page says so, and continues by itself.
 
 import assert from 'node:assert/strict';
 import { Client, Cluster, until } from './cluster.js';

@@ -29,16 +29,16 @@ pub(crate) enum MeasuredApi {
     Session,
 }
 
-/// How to measure.
+/// The arguments of the measurement.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct IdentityArguments {
     /// Half a second for each measurement, to see that it runs
     #[arg(long)]
     quick: bool,
-    /// How many pairs
+    /// Number of pairs of measurements
     #[arg(long, default_value_t = 10)]
     pairs: usize,
-    /// How many clients
+    /// Number of clients
     #[arg(long, default_value_t = 256)]
     clients: usize,
     /// Only this API

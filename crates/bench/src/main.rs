@@ -97,7 +97,7 @@ enum BenchProgram {
     },
     /// The binary: its size, and how soon commands that only print have done so
     Start {
-        /// Which binary
+        /// The binary to measure
         #[arg(default_value = "target/release/tenure")]
         binary: PathBuf,
         /// How to print the results
@@ -121,21 +121,21 @@ enum BenchProgram {
     /// Keeps leases alive and prints what that takes; started by `sdk`
     #[command(hide = true)]
     Idle {
-        /// Where a member listens
+        /// Address of a member
         address: String,
-        /// How many
+        /// Number of leases
         leases: usize,
-        /// For how long
+        /// For how many seconds to keep them
         seconds: u64,
     },
     /// Runs one of the other members until its input ends; started by `cluster`
     #[command(hide = true)]
     Follow {
-        /// Which of them
+        /// Number of this member
         at: usize,
         /// Where the members' data lives
         dir: PathBuf,
-        /// Where each member listens
+        /// Addresses of the members
         addresses: Vec<String>,
         /// Keep no event archive
         #[arg(long)]
@@ -144,9 +144,9 @@ enum BenchProgram {
     /// Builds a state of one kind of object and prints its memory; started by `core`
     #[command(hide = true)]
     Memory {
-        /// Which kind
+        /// Kind of the objects
         kind: memory::MemoryKind,
-        /// How many
+        /// Number of objects
         count: u64,
     },
 }

@@ -13,7 +13,7 @@ use tenure_types::{Handle, Limit};
 use crate::core::load::{Load, acquire, encoded};
 use crate::run_results::RunResults;
 
-/// What is counted.
+/// The kind of object whose memory is measured.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MemoryKind {
     Lock,

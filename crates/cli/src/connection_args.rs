@@ -88,7 +88,7 @@ pub(crate) struct ConnectionTarget {
     pub(crate) insecure_credentials: bool,
 }
 
-/// Where the credentials are.
+/// The source of the credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum CredentialArgs {
     /// An API key from a variable.

@@ -122,7 +122,7 @@ pub(crate) struct CasArgs {
 /// Flags of `tenure key list`.
 #[derive(Args)]
 pub(crate) struct KeyListArgs {
-    /// Only names that begin so
+    /// Only names that begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
@@ -139,7 +139,7 @@ struct Bound {
     guard: GuardArgs,
 }
 
-/// What allows a write.
+/// The conditions of a write.
 #[derive(Args)]
 struct GuardArgs {
     /// Only while this lock is held under --token

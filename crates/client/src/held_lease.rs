@@ -210,7 +210,7 @@ impl HeldLease {
             let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
             signals.get(&loss.token).cloned()
         };
-        // After the work has stopped, the loss concerns no one.
+        // After the work has stopped, the loss has no effect.
         if signal.is_some_and(|signal| signal.fire(loss.lost.clone())) && !loss.stopped {
             let (lock, token, cause) = (&loss.lock, loss.token, loss.lost.word());
             let lease = self.id;

@@ -92,7 +92,7 @@ pub(crate) struct ClientShared {
     state: Mutex<Option<ClusterIncarnation>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
-    /// For tests: nothing runs.
+    /// Pauses the whole client, for tests.
     pub(crate) pause: surroundings::Pause,
 }
 

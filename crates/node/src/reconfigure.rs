@@ -34,7 +34,7 @@ const ANSWERED_US: u64 = 150_000;
 /// How long a transfer may take before another is tried: longer than an election.
 const HANDED_OVER_US: u64 = 2_000_000;
 
-/// What an operator wants.
+/// The change that an operator requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reconfiguration {
     /// Let one more member join by itself.
@@ -49,7 +49,7 @@ pub enum Reconfiguration {
     Transfer(Option<MemberId>),
 }
 
-/// What was reached.
+/// The result of a change.
 #[derive(Clone, Debug)]
 pub enum Reconfigured {
     /// The invitation counts since this revision.

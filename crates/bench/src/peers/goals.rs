@@ -7,12 +7,12 @@ use super::tables::number;
 /// same run.
 pub(crate) struct PeerGoal {
     pub(crate) name: &'static str,
-    /// What Tenure reached.
+    /// The value that Tenure reached, if it was measured.
     pub(crate) reached: Option<f64>,
     pub(crate) unit: &'static str,
-    /// What it must reach: words, whether it does.
+    /// The bound that it must reach: its text, and whether it holds.
     pub(crate) must: (String, Option<bool>),
-    /// What it aims at.
+    /// The bound that it aims at: its text, and whether it holds.
     pub(crate) aim: (String, Option<bool>),
 }
 

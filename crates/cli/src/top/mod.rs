@@ -27,7 +27,7 @@ const FRAME: Duration = Duration::from_millis(100);
 /// Flags of `tenure top`.
 #[derive(Args)]
 pub(crate) struct TopArgs {
-    /// Only locks whose names begin so
+    /// Only locks whose names begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     /// Look again after this long

@@ -49,7 +49,7 @@ pub(crate) enum LockState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LockSearch {
     pub(crate) prefix: String,
-    /// In lowercase.
+    /// A part of the lock's name, in lowercase.
     pub(crate) contains: Option<String>,
     pub(crate) client: Option<String>,
     pub(crate) state: Option<LockState>,

@@ -79,7 +79,7 @@ pub(crate) struct Archive {
     shown: Mutex<Arc<Vec<Arc<ArchiveSegment>>>>,
     /// Whether the thread has read the segments that a former process has left.
     is_loaded: watch::Sender<bool>,
-    /// What they lack.
+    /// The revisions that the segments lack.
     holes: Holes,
     /// The most bytes of the archive, for the metric.
     bytes_max: AtomicU64,
@@ -93,7 +93,7 @@ struct ArchiveQueue {
     bytes: usize,
     /// Whether the thread waits for something to do.
     sleeping: bool,
-    /// Whether nothing more follows.
+    /// Whether the event loop has closed the queue.
     closed: bool,
     /// Whether the thread has written everything and ended.
     ended: bool,

@@ -81,13 +81,13 @@ pub struct DrainShown {
     pub prefix: String,
     /// How long ago it was closed.
     pub drained_ms: u64,
-    /// Who closed it, as they called themselves.
+    /// The name that the operator gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The authenticated caller that closed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
-    /// Why.
+    /// The reason that the operator gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The revision that closed it.

@@ -96,9 +96,9 @@ pub struct Acquire {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum LockEntry {
-    /// Exclusive.
+    /// The name alone: an exclusive lock.
     Name(String),
-    /// In a mode.
+    /// The name with the mode.
     Ask(LockAsk),
 }
 
@@ -108,7 +108,7 @@ pub enum LockEntry {
 pub struct LockAsk {
     /// The name of the lock.
     pub lock: String,
-    /// How; absent means `exclusive`.
+    /// The mode in which to hold it; `exclusive` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<LockMode>,
     /// Of how many slots to hold one, or as many as `take` says.
@@ -402,7 +402,7 @@ pub struct History {
     pub header: Header,
 }
 
-/// What an archive has.
+/// The part of the history that an archive has.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ArchiveExtent {
     /// The first revision from which on it has the events of these locks; absent if the member has no archive.

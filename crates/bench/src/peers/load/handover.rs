@@ -27,7 +27,7 @@ struct ContendedLock {
     /// When it was last released, and by which client.
     released_us: AtomicU64,
     by: AtomicUsize,
-    /// How many hold it.
+    /// The number of clients that hold the lock.
     inside: AtomicU64,
     /// How often two held it at once, and how often a client got it back from itself.
     overlaps: AtomicU64,

@@ -28,7 +28,7 @@ pub(super) struct AuditRecords {
     /// As in the audit file, oldest first. If they have more than 2 MiB together, the oldest are left out.
     #[schema(value_type = Vec<Object>)]
     records: Vec<Value>,
-    /// Who answers, and when.
+    /// The member that answered, and when.
     header: Header,
 }
 

@@ -23,7 +23,7 @@ const LAG_MAX: u64 = 2_000;
 /// turn lasts as long as a sync of the log.
 const HUNG: Duration = Duration::from_secs(5);
 
-/// How a member is.
+/// The health of a member.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Health {
     /// `ok`, or what is wrong.
@@ -31,7 +31,7 @@ pub(super) struct Health {
     /// How many entries are agreed on and not applied here yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     lag_entries: Option<u64>,
-    /// Who answers, and when.
+    /// The member that answered, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     header: Option<Header>,
 }

@@ -77,7 +77,7 @@ pub(super) struct Own {
     fsync_last_us: u64,
     /// The same at the 99th of 100 of the newest.
     fsync_p99_us: u64,
-    /// Who answers, and when.
+    /// The member that answered, and when.
     header: Header,
 }
 
