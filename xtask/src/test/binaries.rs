@@ -25,8 +25,8 @@ const LIMIT: Duration = Duration::from_secs(480);
 /// How often the running programs are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The slowest programs, which start first, so that none of them runs alone at the end. Those that use the whole
-/// processor are kept apart.
+/// The slowest programs, which start first, so that none of them runs alone at the end. Programs that use the whole
+/// processor are not next to each other in this list.
 const SLOW: &[&str] = &[
     "cli-sdk",
     "server-http",

@@ -210,7 +210,7 @@ fn judge(
     (words.join("; "), holds)
 }
 
-/// A word for whether a bound holds.
+/// `yes`, `no` or `not known`.
 pub(crate) fn word(holds: Option<bool>) -> &'static str {
     match holds {
         Some(true) => "yes",

@@ -12,7 +12,7 @@ use crate::v1;
 pub struct Drain {
     /// The beginning of the names of the locks; empty for all of them.
     pub prefix: String,
-    /// Who decided this, for the record and for those who wait.
+    /// The name of the operator, for the history and for waiters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
     /// The reason, for those who wait.
@@ -32,7 +32,7 @@ impl From<Drain> for v1::DrainRequest {
 pub struct Undrain {
     /// The prefix, exactly as it was closed.
     pub prefix: String,
-    /// Who decided this, for the record.
+    /// The name of the operator, for the history.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }

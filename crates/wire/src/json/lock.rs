@@ -260,7 +260,7 @@ pub struct Force {
     pub lock: String,
     /// The token that the caller was shown.
     pub token: Decimal,
-    /// Who decided this, for the record and for the holder.
+    /// The name of the operator, for the history and for the holder.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
     /// The reason, for the record.
@@ -296,7 +296,7 @@ pub struct NewSize {
     /// The number of slots, whatever number a request names.
     #[schema(minimum = 1)]
     pub slots: u32,
-    /// Who decided this, for the record.
+    /// The name of the operator, for the history.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
@@ -309,7 +309,7 @@ pub struct Resize {
     pub lock: String,
     /// The number of slots, whatever number a request names; 0 leaves it to the requests again.
     pub slots: u32,
-    /// Who decided this, for the record.
+    /// The name of the operator, for the history.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }

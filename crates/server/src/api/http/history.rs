@@ -89,8 +89,8 @@ impl HistoryParameters {
 
 /// Searches what happened to locks, the newest revisions first, back to where the archive of this member begins.
 ///
-/// Needs `read` for the whole prefix. The search is bounded: a page may be empty and still say `before` which revision
-/// to go on.
+/// Needs `read` for the whole prefix. The search is bounded. A page may be empty; its `before` names the revision from
+/// which to continue.
 #[utoipa::path(
     get, path = "/v1/history", tag = "locks", operation_id = "search_history", params(HistoryParameters),
     responses((status = 200, description = "What was found. `lock` is the prefix.", body = History)),
