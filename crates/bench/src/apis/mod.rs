@@ -13,6 +13,7 @@ pub(crate) mod unary;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use tenure_bench::percentile;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use self::session::AcquireForm;
@@ -140,8 +141,7 @@ pub(crate) struct ApiMeasurement {
 impl ApiMeasurement {
     /// The latency that `percent` of the cycles do not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
-        let at = (self.latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
-        self.latencies_us.get(at).map_or(f64::NAN, |&us| us as f64)
+        percentile(&self.latencies_us, percent * 10).map_or(f64::NAN, |us| us as f64)
     }
 }
 

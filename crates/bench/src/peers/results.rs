@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use super::system::PeerDescription;
+use crate::percentile;
 
 /// The metrics of one sample.
 #[derive(Clone, Debug, Default)]
@@ -28,9 +29,8 @@ impl SampleMetrics {
     pub(crate) fn add_percentiles(&mut self, mut latencies_us: Vec<u64>) {
         latencies_us.sort_unstable();
         for (name, per_mille) in [("p50_ms", 500), ("p99_ms", 990), ("p999_ms", 999)] {
-            let at = (latencies_us.len() * per_mille).div_ceil(1_000).saturating_sub(1);
-            if let Some(us) = latencies_us.get(at) {
-                self.add(name, *us as f64 / 1e3);
+            if let Some(us) = percentile(&latencies_us, per_mille) {
+                self.add(name, us as f64 / 1e3);
             }
         }
     }
