@@ -18,13 +18,11 @@ use crate::connection_args::{ConnectedCluster, flag_or_variable};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
-use crate::lease;
+use crate::lease::{self, RENEWED_IN};
 use crate::output::{self, OutputFormat};
 use crate::print_args::QuietArgs;
 use crate::signals;
 
-/// The renewals per ttl, as in the SDK: one that fails can be repeated.
-const RENEWED_IN: u32 = 3;
 /// The part of the ttl for which an acknowledged renewal is relied on, as in the SDK.
 const RELIED_ON: u32 = 2;
 /// The pause after a renewal that failed.
