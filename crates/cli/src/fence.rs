@@ -142,6 +142,10 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
 }
 
 /// The directory name for a lock and slot: injective, and safe for any characters in the lock's name.
+///
+/// Not the escaping of URLs, although it looks like it: a dot is escaped too, because a name may be `..` and because a
+/// dot separates the slot. The names are on disk, so the digits stay lowercase, which the crate `percent-encoding` does
+/// not write.
 pub(crate) fn dir_of(lock: &str, slot: Option<u32>) -> String {
     let mut name = String::new();
     for byte in lock.bytes() {

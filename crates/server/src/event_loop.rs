@@ -109,9 +109,8 @@ impl EventLoop {
     }
 }
 
-/// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only
-/// logs, and members inside a test have none, so the process would go on without its loop. Release builds abort
-/// instead.
+/// Ends the process when the loop panics. Release builds abort by themselves. The members of the test layers are debug
+/// builds, which unwind: without this, a failed assertion would leave a process without its loop, for which tests wait.
 struct EndOnPanic {
     member: MemberHandle,
 }

@@ -168,8 +168,9 @@ fn restore(job: ReserveJob) {
     }
 }
 
-/// Starts a thread on whose reports an event loop relies. A panic in it ends the member, in a build that unwinds as in
-/// one that aborts: otherwise the loop would wait for a report that never comes. Returns as [`spawn`] does.
+/// Starts a thread on whose reports an event loop relies. A panic in it ends the member: by itself in a release build,
+/// which aborts, and by [`ReportPanic`] in the debug builds of the test layers, which unwind. Otherwise the loop would
+/// wait for a report that never comes. Returns as [`spawn`] does.
 pub(crate) fn spawn_for(
     inbox: &Inbox,
     name: &'static str,
