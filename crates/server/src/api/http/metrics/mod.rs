@@ -183,7 +183,7 @@ impl MetricsReading {
 /// What this member measures, for Prometheus.
 #[utoipa::path(
     get, path = "/metrics", tag = "health", operation_id = "show_metrics",
-    responses((status = 200, description = "The figures, as text.", body = String,
+    responses((status = 200, description = "The metrics, as text.", body = String,
         content_type = "application/openmetrics-text")),
 )]
 pub(super) async fn show(State(http): State<Http>) -> HttpResult {
