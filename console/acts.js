@@ -116,7 +116,7 @@ function TimeToStop({ lock, holder }) {
 }
 
 const nextHolder = (waiters) =>
-  waiters > 0 ? 'Then it goes to the first in the queue.' : 'Then it is free: nobody waits.';
+  waiters > 0 ? 'Then it goes to the first in the queue.' : 'Then it is free: no client waits.';
 
 // What happens if a lock is taken away, by how it stands.
 function forceEffects(lock, holder, waiting, now) {

@@ -95,13 +95,13 @@ func (w *waiting) limited(ctx context.Context) (context.Context, context.CancelF
 
 // under acquires under the existing lease.
 func (w *waiting) under(ctx context.Context) (*Guard, error) {
-	taken, err := w.takeTurns(ctx)
+	taken, err := w.enterLocalQueues(ctx)
 	if err != nil {
 		return nil, err
 	}
 	give := func() {
 		for _, lock := range taken {
-			w.held.giveTurn(lock)
+			w.held.freeLocalQueue(lock)
 		}
 	}
 	granted, err := w.stand(ctx, nil)
@@ -132,14 +132,14 @@ func (w *waiting) under(ctx context.Context) (*Guard, error) {
 	return nil, err
 }
 
-// takeTurns waits for the local queues of the locks, in the order of their names.
-func (w *waiting) takeTurns(ctx context.Context) (taken []string, err error) {
+// enterLocalQueues waits for the local queues of the locks, in the order of their names.
+func (w *waiting) enterLocalQueues(ctx context.Context) (taken []string, err error) {
 	limited, cancel := w.limited(ctx)
 	defer cancel()
 	for _, lock := range slices.Compact(slices.Sorted(slices.Values(w.locks))) {
-		if err := w.held.takeTurn(limited, lock, !w.options.noWait()); err != nil {
+		if err := w.held.enterLocalQueue(limited, lock, !w.options.noWait()); err != nil {
 			for _, lock := range taken {
-				w.held.giveTurn(lock)
+				w.held.freeLocalQueue(lock)
 			}
 			switch {
 			case ctx.Err() != nil:

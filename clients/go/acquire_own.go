@@ -35,14 +35,14 @@ func (w *waiting) own(ctx context.Context) (*Guard, error) {
 // ownOnce asks under one lease id. It fails with errOutOfTime if the answer came too late to be relied on.
 func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) {
 	c := w.client
-	times, err := c.config.pace(w.options)
+	timing, err := c.config.leaseTiming(w.options)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	pending := pendingGrant{pace: times}
+	pending := pendingGrant{timing: timing}
 	// An answer after this leaves too little of the window to be of use.
-	worthless := began.Add(times.window * 3 / 4)
+	worthless := began.Add(timing.window * 3 / 4)
 	id := newLeaseID()
 	// The lease may be granted although its caller no longer waits; then it is given back.
 	orphan := false
@@ -74,7 +74,7 @@ func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) 
 		if c.plant == plantRetryWithoutID && tries > 0 {
 			id = newLeaseID()
 		}
-		request.NewLease = &wireGrantLease{TTLMs: uint64(times.ttl.Milliseconds()), Lease: decimal(id), Client: c.config.Name}
+		request.NewLease = &wireGrantLease{TTLMs: uint64(timing.ttl.Milliseconds()), Lease: decimal(id), Client: c.config.Name}
 		// Read the clock before the send; a repetition under the same lease also counts from here.
 		pending.sent(c.clock.read())
 		asked := session.ask(wireRequest{Acquire: request})

@@ -36,10 +36,11 @@ type Client struct {
 	alarm       *alarm
 	connections *connections
 	budget      atomic.Int64
-	// nextBeat is when the keeper looks next, in microseconds; wakes counts how often it was asked to look earlier.
-	nextBeat atomic.Uint64
-	wakes    atomic.Uint64
-	plant    plant
+	// nextCheck is when the goroutine of renewals checks the leases next, in microseconds; wakes counts how often it
+	// was asked to check earlier.
+	nextCheck atomic.Uint64
+	wakes     atomic.Uint64
+	plant     plant
 
 	mu      sync.Mutex
 	leases  map[LeaseID]*heldLease
@@ -88,7 +89,7 @@ func Open(ctx context.Context, config Config) (*Client, error) {
 	running, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	go c.connections.run(running)
-	go c.keep()
+	go c.renewLeases()
 	limited, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
 	began := time.Now()

@@ -109,7 +109,7 @@ func (c Config) complete() (Config, error) {
 	if c.TTL == 0 {
 		c.TTL = defaultTTL
 	}
-	if _, err := c.pace(lockOptions{}); err != nil {
+	if _, err := c.leaseTiming(lockOptions{}); err != nil {
 		return Config{}, err
 	}
 	if c.CertFile != "" && c.KeyFile == "" || c.CertFile == "" && c.KeyFile != "" {
@@ -143,8 +143,8 @@ func (c Config) address(address string) (string, error) {
 	return plain, nil
 }
 
-// pace computes the timing of a new lease from the client's settings and the request's options.
-func (c Config) pace(options lockOptions) (pace, error) {
+// leaseTiming computes the timing of a new lease from the client's settings and the request's options.
+func (c Config) leaseTiming(options lockOptions) (leaseTiming, error) {
 	ttl, grace := c.TTL, c.Grace
 	window := options.window
 	if window == nil && c.Window != 0 {
@@ -156,14 +156,14 @@ func (c Config) pace(options lockOptions) (pace, error) {
 	if options.grace != 0 {
 		grace = options.grace
 	}
-	times, err := newPace(ttl)
+	timing, err := newLeaseTiming(ttl)
 	if err == nil && window != nil {
-		times, err = times.withWindow(*window)
+		timing, err = timing.withWindow(*window)
 	}
 	if err == nil {
-		times, err = times.stopWithin(grace)
+		timing, err = timing.stopWithin(grace)
 	}
-	return times, err
+	return timing, err
 }
 
 func ownName() string {

@@ -196,7 +196,7 @@ func ExampleElection_Observe() {
 		case err != nil:
 			fmt.Println(err)
 		case leader == nil:
-			fmt.Println("nobody leads")
+			fmt.Println("no leader")
 		default:
 			fmt.Println("ask", string(leader.Value))
 		}

@@ -316,7 +316,7 @@ func (h *hold) finish(ctx context.Context) error {
 	defer func() {
 		if !h.own {
 			for _, lock := range h.locks {
-				lease.giveTurn(lock.Name)
+				lease.freeLocalQueue(lock.Name)
 			}
 		}
 		// What still uses the context learns that the lock is not held any more.

@@ -26,9 +26,9 @@ type heldLease struct {
 	revoked bool
 
 	seqs seqs
-	// turns are the local queues of the locks that this process requests or holds under the lease: a second request
-	// waits inside the process.
-	turns map[string]*turn
+	// localQueues has the queue of each lock that this process requests or holds under the lease: a second request waits
+	// inside the process.
+	localQueues map[string]*localQueue
 }
 
 // newHeldLease creates the lease from the cluster's answer and the lease state that began with the request.
@@ -36,13 +36,13 @@ func newHeldLease(c *Client, granted *wireLeaseGranted, state *leaseState) *held
 	state.plant = c.plant
 	held := &heldLease{
 		client: c, id: LeaseID(granted.Lease), created: uint64(granted.Created), state: state,
-		signals: map[uint64]*lossSignal{}, lost: newLossSignal(context.Background()), turns: map[string]*turn{},
-		seqs: seqs{room: make(chan struct{}, seqsMax)},
+		signals: map[uint64]*lossSignal{}, lost: newLossSignal(context.Background()),
+		localQueues: map[string]*localQueue{}, seqs: seqs{room: make(chan struct{}, seqsMax)},
 	}
 	c.mu.Lock()
 	c.leases[held.id] = held
 	c.mu.Unlock()
-	c.wakeKeeperBefore(state.due())
+	c.wakeRenewalsBefore(state.due())
 	return held
 }
 
@@ -298,13 +298,13 @@ func newLeaseID() LeaseID {
 }
 
 // grantLease requests a lease from the cluster.
-func (c *Client) grantLease(ctx context.Context, times pace) (*heldLease, error) {
-	pending := pendingGrant{pace: times}
+func (c *Client) grantLease(ctx context.Context, timing leaseTiming) (*heldLease, error) {
+	pending := pendingGrant{timing: timing}
 	id := newLeaseID()
 	// Granting by id is harmless to repeat; the lease time counts from the first send.
 	pending.sent(c.clock.read())
-	grant := &wireGrantLease{TTLMs: uint64(times.ttl.Milliseconds()), Lease: decimal(id), Client: c.config.Name}
-	it := &calling{request: wireRequest{GrantLease: grant}, within: min(c.config.Timeout, times.window)}
+	grant := &wireGrantLease{TTLMs: uint64(timing.ttl.Milliseconds()), Lease: decimal(id), Client: c.config.Name}
+	it := &calling{request: wireRequest{GrantLease: grant}, within: min(c.config.Timeout, timing.window)}
 	answer, err := c.do(ctx, it)
 	if err != nil {
 		if EffectOf(err) == EffectUnknown {

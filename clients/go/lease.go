@@ -18,11 +18,11 @@ func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 	if c.isClosing() {
 		return nil, ErrClosed
 	}
-	times, err := c.config.pace(lockOptions{ttl: ttl})
+	timing, err := c.config.leaseTiming(lockOptions{ttl: ttl})
 	if err != nil {
 		return nil, err
 	}
-	held, err := c.grantLease(ctx, times)
+	held, err := c.grantLease(ctx, timing)
 	if err != nil {
 		return nil, err
 	}

@@ -36,13 +36,13 @@ func (s Standing) String() string {
 
 // A pendingGrant is a lease that was requested and is not granted yet.
 type pendingGrant struct {
-	pace  pace
-	first *moment
+	timing leaseTiming
+	first  *moment
 }
 
 // A leaseState is the state of a granted lease.
 type leaseState struct {
-	pace pace
+	timing leaseTiming
 	// since is when the newest acknowledged request was sent for the first time.
 	since   moment
 	lost    *loss
@@ -139,12 +139,12 @@ func (p *pendingGrant) granted(now clockReading) (*leaseState, time.Duration) {
 	if p.first != nil {
 		since = *p.first
 	}
-	if now.boot >= since.add(p.pace.window) {
+	if now.boot >= since.add(p.timing.window) {
 		return nil, now.boot.since(since)
 	}
-	next := since.add(p.pace.renewAfter())
+	next := since.add(p.timing.renewAfter())
 	return &leaseState{
-		pace:    p.pace,
+		timing:  p.timing,
 		since:   since,
 		nextTry: next,
 		grants:  map[uint64]*heldGrant{},
@@ -153,11 +153,11 @@ func (p *pendingGrant) granted(now clockReading) (*leaseState, time.Duration) {
 }
 
 // lostAt is the instant from which the lease counts as lost, unless something newer is acknowledged.
-func (s *leaseState) lostAt() moment { return s.since.add(s.pace.window) }
+func (s *leaseState) lostAt() moment { return s.since.add(s.timing.window) }
 
 // due is when to poll the lease next.
 func (s *leaseState) due() moment {
-	doubtful := s.since.add(s.pace.doubtfulAfter())
+	doubtful := s.since.add(s.timing.doubtfulAfter())
 	if s.wake.due >= doubtful {
 		doubtful = s.lostAt()
 	}
@@ -166,7 +166,7 @@ func (s *leaseState) due() moment {
 
 // poll checks the clock, and returns whether to send a renewal now.
 func (s *leaseState) poll(now clockReading) bool {
-	at, retry := now.boot, s.pace.retry()
+	at, retry := now.boot, s.timing.retry()
 	late := at.since(s.wake.due)
 	if late > retry {
 		s.wake.late = max(s.wake.late, late)
@@ -199,7 +199,7 @@ func (s *leaseState) poll(now clockReading) bool {
 // isSoon returns whether a renewal is due, or will be within a quarter of the renewal interval. Leases that are renewed
 // together stay together.
 func (s *leaseState) isSoon(now clockReading) bool {
-	return s.lost == nil && now.boot.add(s.pace.renewAfter()/4) >= s.nextTry
+	return s.lost == nil && now.boot.add(s.timing.renewAfter()/4) >= s.nextTry
 }
 
 // isRetrying returns whether a renewal is still unanswered, or has failed.
@@ -211,10 +211,10 @@ func (s *leaseState) isRetrying() bool {
 func (s *leaseState) renewing(now clockReading) uint64 {
 	sent := now.boot
 	// A renewal that was sent a window ago proves nothing any more.
-	s.tries = slices.DeleteFunc(s.tries, func(it renewalAttempt) bool { return it.sent.add(s.pace.window) <= sent })
+	s.tries = slices.DeleteFunc(s.tries, func(it renewalAttempt) bool { return it.sent.add(s.timing.window) <= sent })
 	s.newest++
 	s.tries = append(s.tries, renewalAttempt{number: s.newest, sent: sent})
-	s.nextTry = sent.add(s.pace.retry())
+	s.nextTry = sent.add(s.timing.retry())
 	return s.newest
 }
 
@@ -339,7 +339,7 @@ func (s *leaseState) standing(now clockReading) Standing {
 	switch {
 	case s.check(now) != nil:
 		return Lost
-	case now.boot >= s.since.add(s.pace.doubtfulAfter()):
+	case now.boot >= s.since.add(s.timing.doubtfulAfter()):
 		return Overdue
 	}
 	return Valid
@@ -444,7 +444,7 @@ func (s *leaseState) acknowledged(sent moment) {
 	if s.plant != plantLossNotFinal {
 		s.tries = slices.DeleteFunc(s.tries, func(it renewalAttempt) bool { return it.sent <= s.since })
 	}
-	s.nextTry = s.since.add(s.pace.renewAfter())
+	s.nextTry = s.since.add(s.timing.renewAfter())
 	s.refused = false
 	s.wake.failed, s.wake.late, s.wake.napped = 0, 0, 0
 	s.wake.due = min(s.wake.due, s.due())
@@ -463,7 +463,7 @@ func (s *leaseState) expire(at moment) {
 		s.lose(loss{cause: CauseUnreachable, lasted: silent})
 	case slept > sleepMin:
 		s.lose(loss{cause: CauseSuspended, lasted: slept})
-	case late > s.pace.retry():
+	case late > s.timing.retry():
 		s.lose(loss{cause: CauseStalled, lasted: late})
 	default:
 		s.lose(loss{cause: CauseUnreachable, lasted: silent})

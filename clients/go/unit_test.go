@@ -176,11 +176,11 @@ func TestAContextEndsByTheClockAndPassesItsCauseOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := &Client{config: config, log: config.Logger, clock: clock, alarm: alarm, leases: map[LeaseID]*heldLease{}}
-	times, err := newPace(200 * time.Millisecond)
+	timing, err := newLeaseTiming(200 * time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pending := pendingGrant{pace: times}
+	pending := pendingGrant{timing: timing}
 	pending.sent(clock.read())
 	state, _ := pending.granted(clock.read())
 	lease := newHeldLease(client, &wireLeaseGranted{Lease: 7, Created: 1}, state)
@@ -198,7 +198,7 @@ func TestAContextEndsByTheClockAndPassesItsCauseOn(t *testing.T) {
 		t.Fatal("it is held")
 	}
 	// No goroutine looks after this client: only the clock can tell.
-	time.Sleep(times.window)
+	time.Sleep(timing.window)
 	if !errors.Is(guard.Context().Err(), context.Canceled) {
 		t.Fatal("the time is over")
 	}

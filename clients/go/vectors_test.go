@@ -61,12 +61,12 @@ func number(t *testing.T, text string) uint64 {
 
 // play replays a trace with a planted bug, and returns the first difference.
 func play(t *testing.T, it trace, bug plant) string {
-	times, err := newPace(micros(it.TTL))
+	timing, err := newLeaseTiming(micros(it.TTL))
 	if err == nil && it.Window != nil {
-		times, err = times.withWindow(micros(*it.Window))
+		timing, err = timing.withWindow(micros(*it.Window))
 	}
 	if err == nil {
-		times, err = times.stopWithin(micros(it.Grace))
+		timing, err = timing.stopWithin(micros(it.Grace))
 	}
 	if err != nil {
 		refused := err.(*InvalidError)
@@ -80,14 +80,14 @@ func play(t *testing.T, it trace, bug plant) string {
 		return "not refused: " + it.Refused
 	}
 	found := map[string]int64{
-		"window": times.window.Microseconds(), "renew_after": times.renewAfter().Microseconds(),
-		"retry": times.retry().Microseconds(), "overdue_after": times.doubtfulAfter().Microseconds(),
-		"surely_lives": times.surelyLives().Microseconds(),
+		"window": timing.window.Microseconds(), "renew_after": timing.renewAfter().Microseconds(),
+		"retry": timing.retry().Microseconds(), "overdue_after": timing.doubtfulAfter().Microseconds(),
+		"surely_lives": timing.surelyLives().Microseconds(),
 	}
 	if !reflect.DeepEqual(found, it.Times) {
 		return "times differ"
 	}
-	pending := pendingGrant{pace: times}
+	pending := pendingGrant{timing: timing}
 	var state *leaseState
 	for at, step := range it.Steps {
 		out := perform(t, &pending, &state, step, bug)

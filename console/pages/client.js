@@ -15,7 +15,7 @@ function Why({ lock, lease }) {
   if (!data || !data.lock) return null;
   const holder = data.lock.holders[0];
   const own = data.ahead.find((it) => it.lease === lease);
-  return html` <span class="dim">${holder ? html`held by <${ClientLink} client=${holder.client} /> for <${Age} ms=${holder.held_ms} at=${at} />` : 'held by nobody'}${own ? `; ${own.ahead ? `${own.ahead} ahead of it` : 'it is next'}` : ''}</span>`;
+  return html` <span class="dim">${holder ? html`held by <${ClientLink} client=${holder.client} /> for <${Age} ms=${holder.held_ms} at=${at} />` : 'no holder'}${own ? `; ${own.ahead ? `${own.ahead} ahead of it` : 'it is next'}` : ''}</span>`;
 }
 
 function LeaseCard({ lease, at, console }) {

@@ -32,7 +32,7 @@ function Taken({ hold }) {
   return html`${hold.by ? html` by <strong>${hold.by}</strong>` : ''}${hold.reason ? `: “${hold.reason}”` : ''}`;
 }
 
-/** How a lock that nobody holds was held last. */
+/** How a lock without a holder was held last. */
 export function LastHeld({ hold }) {
   if (!hold || !hold.end) return null;
   return html` It was last held by <${ClientLink} client=${hold.client} />${hold.to ? html` until <${Time} at=${hold.to} />` : ''}: ${cause(hold.end)}<${Taken} hold=${hold} />.`;
@@ -51,7 +51,7 @@ function Summary({ explained, at, list }) {
   if (quiet) return html`<p class="answer">Nothing is granted for another <${Left} ms=${quiet} at=${at} />: the cluster was restored.</p>`;
   const drained = html`<${Drained} drained=${explained.drained} at=${at} />`;
   if (!lock || !lock.holders.length) {
-    return html`<p class="answer">Nobody holds it${lock && lock.waiting ? html`, and ${plural(lock.waiting, 'client waits', 'clients wait')}` : ' or waits for it'}.${drained}<${LastHeld} hold=${list.find((hold) => hold.end)} /></p>`;
+    return html`<p class="answer">No holder${lock && lock.waiting ? html`, and ${plural(lock.waiting, 'client waits', 'clients wait')}` : ' and no waiter'}.${drained}<${LastHeld} hold=${list.find((hold) => hold.end)} /></p>`;
   }
   const first = lock.holders[0];
   const taken = list.find((hold) => hold.token === first.token);
@@ -66,7 +66,7 @@ function Summary({ explained, at, list }) {
           : html`Lost by <${ClientLink} client=${first.client} /><${Taken} hold=${taken} />. Not granted again for another <${Left} ms=${first.left_ms || 0} at=${at} />: its lock-delay.`;
   const waits = lock.waiting
     ? html` ${plural(lock.waiting, 'client waits', 'clients wait')}${ahead[0] ? html`; the first, <${ClientLink} client=${ahead[0].client} />, for <${Age} ms=${ahead[0].waiting_ms} at=${at} />` : ''}.`
-    : html` Nobody waits.`;
+    : html` No client waits.`;
   const free =
     first.state !== 'held'
       ? ''
@@ -165,7 +165,7 @@ function Queue({ lock, explained, at, revision }) {
   const usual = explained.usually_held_ms != null ? `usually held ${duration(explained.usually_held_ms)} (median of ${explained.usually_of})` : '';
   return html`<${Panel} title="Queue" id="queue" note=${[waiting ? `${count(waiting)} in grant order` : '', usual].filter(Boolean).join('; ')}>
     <${Problem} error=${error} />
-    <${List} rows=${waiting ? shown : []} columns=${columns} keyOf=${(it) => it.place} label="Queue" empty="Nobody waits." height=${Math.min(480, 40 + 32 * Math.max(1, Math.min(waiting, 14)))}
+    <${List} rows=${waiting ? shown : []} columns=${columns} keyOf=${(it) => it.place} label="Queue" empty="No client waits." height=${Math.min(480, 40 + 32 * Math.max(1, Math.min(waiting, 14)))}
       more=${waiting > 100 ? more : undefined} loading=${waiting > 100 && loading} />
   <//>`;
 }

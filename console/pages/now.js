@@ -59,13 +59,13 @@ export function Health({ status, error }) {
 }
 
 function Waits({ list, at, console }) {
-  if (!list.length) return html`<${Empty}>${nothing(console, 'Nobody waits.', 'Nobody waits for a lock that you may see.')}<//>`;
+  if (!list.length) return html`<${Empty}>${nothing(console, 'No client waits.', 'No client waits for a lock that you may see.')}<//>`;
   return html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric spare">For</th><th class="numeric spare">Queue</th></tr></thead>
     <tbody>${list.slice(0, 10).map(
       (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
         <td>${it.first && html`<${ClientLink} client=${it.first.client} />`}</td>
         <td class="numeric">${it.first && html`<${Age} ms=${it.first.waiting_ms} at=${at} />`}</td>
-        <td>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">nobody</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}</td>
+        <td>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">none</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}</td>
         <td class="numeric spare">${it.holder && html`<${Age} ms=${it.holder.held_ms} at=${at} />`}</td>
         <td class="numeric spare">${count(it.waiting)}</td></tr>`,
     )}</tbody></table>`;
@@ -101,7 +101,7 @@ const COLUMNS = [
     cell: (lock) =>
       lock.holders.length
         ? html`<${ClientLink} client=${lock.holders[0].client} />${lock.holders.length > 1 ? html`<span class="dim"> +${lock.holders.length - 1}</span>` : ''}`
-        : html`<span class="dim">nobody</span>`,
+        : html`<span class="dim">none</span>`,
   },
   { label: 'For', width: '6rem', narrow: '3.6rem', numeric: true, cell: (lock) => lock.holders.length > 0 && html`<${Age} ms=${lock.holders[0].held_ms} at=${lock.at} />` },
   { label: 'Token', width: '7rem', numeric: true, cell: (lock) => lock.holders.length > 0 && lock.holders[0].token },
@@ -158,7 +158,7 @@ export function Now({ filters, console }) {
       ? html`<div class="tiles">
           <${Tile} label="Held" value=${count(overview.held)} note=${`of ${plural(overview.locks, 'lock')}`} />
           <${Tile} label="Awaited" value=${count(overview.awaited)} note=${`${count(overview.waiters)} in queues`} level=${overview.awaited ? 'warn' : ''} />
-          <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : nothing(console, 'nobody waits', 'none that you see')} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
+          <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : nothing(console, 'no client waits', 'none that you see')} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
           <${Tile} label="Grants/s" value=${rate(last && last.granted)}><${Spark} values=${points.map((it) => it.granted)} label="Grants per second, last two minutes" /><//>
           <${Tile} label="Hand-overs/s" value=${rate(last && last.handed)}><${Spark} values=${points.map((it) => it.handed)} label="Hand-overs per second, last two minutes" /><//>
           <${Tile} label=${`Losses, last ${duration(overview.totals.counted_ms)}`} value=${count(overview.totals.lost)} note=${html`<a href=${href('stuck', '', { show: 'losses' })}>who, and why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
@@ -271,7 +271,7 @@ export function Found({ about: text, console }) {
       ${held.length > 0 && html`<table><thead><tr><th>Lock</th><th>State</th><th>Held by</th><th class="numeric">For</th><th class="numeric">Waiting</th></tr></thead>
         <tbody>${held.map(
           (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td><td><${State} state=${it.holders.length ? it.holders[0].state : 'vacant'} /></td>
-            <td>${it.holders.length ? html`<${ClientLink} client=${it.holders[0].client} />` : html`<span class="dim">nobody</span>`}</td>
+            <td>${it.holders.length ? html`<${ClientLink} client=${it.holders[0].client} />` : html`<span class="dim">none</span>`}</td>
             <td class="numeric">${it.holders.length > 0 && html`<${Age} ms=${it.holders[0].held_ms} at=${now.at} />`}</td><td class="numeric">${count(it.waiting)}</td></tr>`,
         )}</tbody></table>`}
       ${now.data && !held.length && !now.data.next && html`<${Empty}>${nothing(console, 'No lock that is held or awaited now', 'No lock that you may see, and that is held or awaited now,')} has ${like} in its name.<//>`}

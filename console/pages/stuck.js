@@ -130,7 +130,7 @@ function Waits({ rows, bound, cut, empty }) {
         (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
           <td>${it.first && html`<${ClientLink} client=${it.first.client} />`}</td>
           <td class="numeric">${it.first ? html`<${Age} ms=${it.first.waiting_ms} at=${it.at} />` : `> ${duration(bound)}`}</td>
-          <td>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">nobody</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}</td>
+          <td>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">none</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}</td>
           <td class="numeric spare">${it.holder && html`<${Age} ms=${it.holder.held_ms} at=${it.at} />`}</td>
           <td class="numeric spare">${count(it.waiting)}</td></tr>`,
       )}</tbody></table>
@@ -147,7 +147,7 @@ export function Stuck({ filters, console }) {
   const held = overview ? overview.longest_holds.filter((it) => it.holder.state === 'held' && it.holder.held_ms >= bound) : [];
   const stuck = longWaits(overview, at, long.data, long.at, waits);
   const cut = long.data && long.data.next && !listsAll(overview, waits);
-  const nobody = nothing(console, `Nobody waits longer than ${duration(waits)}.`, `Nobody waits longer than ${duration(waits)} for a lock that you may see.`);
+  const none = nothing(console, `No client waits longer than ${duration(waits)}.`, `No client waits longer than ${duration(waits)} for a lock that you may see.`);
   const longest = overview && overview.longest_waits[0];
   useEffect(() => {
     const heading = filters.show && document.getElementById(filters.show);
@@ -163,7 +163,7 @@ export function Stuck({ filters, console }) {
     </form>
     <${Panel} title="Waits" id="waits" note=${stuck.length ? `${plural(stuck.length, 'lock')}, the longest wait first` : ''}>
       <${Problem} error=${long.error} />
-      ${(stuck.length > 0 || (long.data && !cut)) && html`<${Waits} rows=${stuck} bound=${waits} cut=${cut} empty=${html`${nobody}${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}`} />`}
+      ${(stuck.length > 0 || (long.data && !cut)) && html`<${Waits} rows=${stuck} bound=${waits} cut=${cut} empty=${html`${none}${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}`} />`}
     <//>
     <${Drained} />
     <${Panel} title="Long holds" id="holds" note="their clients renew their leases, so these holds do not end by themselves">

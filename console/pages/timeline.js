@@ -52,7 +52,7 @@ async function read(filters, from, to, signal) {
 export function Timeline({ filters }) {
   const [end] = useState(Date.now());
   const [state, set] = useState({});
-  // Until someone chooses, the last hour, or less if all of it happened later.
+  // Until the user chooses a range, the last hour, or less if all of it happened later.
   const from = Number(filters.from) || Math.max(end - HOUR, state.begins || 0);
   const to = Number(filters.to) || end;
   const [chosen, choose] = useState();
@@ -111,7 +111,7 @@ export function Timeline({ filters }) {
     </form>
     <${Problem} error=${error} what="The past cannot be read" instead=${ONE_PAST} />
     ${at && data && html`<${Panel} title=${`Held at ${local(new Date(at))}`} id="then">
-      ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, token ${hold.token}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>${data.unsure ? 'Not known: more happened before than was read. Choose a lock, or a shorter time.' : 'Nobody, as far as it is recorded.'}<//>`}<//>`}
+      ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, token ${hold.token}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>${data.unsure ? 'Not known: more happened before than was read. Choose a lock, or a shorter time.' : 'No client, as far as it is recorded.'}<//>`}<//>`}
     <${Panel} title="Holds" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut || within.length > shown.length ? '; there is more: zoom in, or choose a lock' : ''}`} aside=${html`<${Command} words=${words} />`}>
       ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom; Tab goes to the holds, and arrow keys from one to the next." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
       ${one && html`<${HoldTable} list=${[one]} lockColumn />`}

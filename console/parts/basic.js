@@ -18,7 +18,7 @@ export function Left({ ms, at }) {
   return html`<span class="num">${duration(Math.max(0, ms - Math.max(0, now - at)))}</span>`;
 }
 
-/** A time in the browser's zone, with UTC for whoever points at it. */
+/** A time in the browser's zone, with UTC as its tooltip. */
 export function Time({ at }) {
   if (!at) return html`<span class="dim">unknown</span>`;
   const date = new Date(at);
@@ -45,7 +45,7 @@ const STATES = {
   delayed: ['warn', 'lock-delay', 'Its lock-delay runs after an end that the holder did not ask for.'],
   resting: ['idle', 'resting', 'Released. Not granted again before its min hold since the grant is over.'],
   drained: ['warn', 'drained', 'Closed to new holders until it is opened again.'],
-  vacant: ['idle', 'free', 'Nobody holds it.'],
+  vacant: ['idle', 'free', 'It has no holder.'],
 };
 
 export function State({ state }) {

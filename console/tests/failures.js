@@ -1,4 +1,4 @@
-// Members that die while someone looks: the page says so, and goes on by itself.
+// Members that die while a page is open: the page says so, and continues by itself.
 
 import assert from 'node:assert/strict';
 import { Client, Cluster, until } from './cluster.js';
@@ -16,7 +16,7 @@ export const tests = [
     const page = await Page.open(browser, cluster.url(other));
     page.expected.push(/503|504|Failed to load resource/);
     await page.go('#/lock/failover');
-    await page.sees('Nobody holds it');
+    await page.sees('No holder');
     const members = await Page.open(browser, cluster.url(other));
     members.expected.push(/503|504|Failed to load resource/);
     await members.go('#/');
@@ -66,7 +66,7 @@ export const tests = [
     const page = await Page.open(browser, cluster.url(member));
     page.expected.push(/Failed to load resource|ERR_/);
     await page.go('#/lock/still');
-    await page.sees('Nobody holds it');
+    await page.sees('No holder');
     member.process.kill('SIGSTOP');
     const began = Date.now();
     try {
@@ -83,7 +83,7 @@ export const tests = [
   async function a_page_that_is_not_shown_keeps_no_stream_open({ browser, cluster }) {
     const page = await Page.open(browser, cluster.url(cluster.members[1]));
     await page.go('#/lock/hidden');
-    await page.sees('Nobody holds it');
+    await page.sees('No holder');
     const open = new Set();
     const streams = (request) => (request.headers().accept || '').includes('text/event-stream');
     page.page.on('request', (request) => streams(request) && open.add(request));

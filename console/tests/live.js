@@ -13,7 +13,7 @@ export const tests = [
   async function a_lock_is_taken_and_lost_while_looking({ browser, cluster, client }) {
     const page = await Page.open(browser, cluster.url());
     await page.go('#/lock/live%2Fone');
-    await page.sees('Nobody holds it');
+    await page.sees('No holder');
     const lease = await client.lease('worker-1');
     const began = Date.now();
     await client.acquire('live/one', lease, { metadata: 'first' });
@@ -134,7 +134,7 @@ export const tests = [
       ]),
       look([
         ['#/timeline?lock=again%2Flock', ['2 holds in']],
-        ['#/stuck', ['None is recorded', 'Nobody waits longer']],
+        ['#/stuck', ['None is recorded', 'No client waits longer']],
         ['#/search/gain%2Fl', ['1 match', 'not held now']],
       ]),
       look([

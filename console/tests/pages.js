@@ -136,7 +136,7 @@ export const tests = [
     await page.sees('expired: not renewed in time');
     assert.deepEqual(await page.violations(), []);
     await page.page.getByRole('link', { name: 'Its page' }).click();
-    await page.sees('Nobody holds it or waits for it. It was last held by cron-2/91');
+    await page.sees('No holder and no waiter. It was last held by cron-2/91');
     await search('ackup');
     await page.sees('ackup: not held now, and nothing is recorded of it');
     await page.page.locator('section:has(#found-past)').getByRole('link', { name: 'backup', exact: true }).waitFor();

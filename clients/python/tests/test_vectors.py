@@ -10,8 +10,8 @@ import pytest
 from tenure import _lease_state, _loss, _plant
 from tenure._clock import Reading
 from tenure._lease_state import LeaseState, PendingGrant, TooLate
+from tenure._lease_timing import LeaseTiming, LeaseTimingError
 from tenure._loss import Loss
-from tenure._pace import Pace, PaceError
 
 VECTORS = Path(os.environ.get("TENURE_VECTORS") or Path(__file__).parents[2] / "vectors")
 MEASURES = {
@@ -26,14 +26,14 @@ SAY = {_lease_state.CONFIRM: "stopped", _lease_state.RELEASE: "release"}
 def play(trace: Dict[str, Any]) -> "str | None":
     """Returns what differs first, or `None`."""
     try:
-        pace = Pace(trace["ttl"], trace.get("window"), trace.get("grace"))
-    except PaceError as refused:
+        timing = LeaseTiming(trace["ttl"], trace.get("window"), trace.get("grace"))
+    except LeaseTimingError as refused:
         found = {"refused": refused.what, "least": refused.least_us, "most": refused.most_us}
         return None if all(trace.get(key) == value for key, value in found.items()) else f"refused: {found}"
-    times = {key: getattr(pace, f"{key}_us") for key in trace.get("times", {})}
+    times = {key: getattr(timing, f"{key}_us") for key in trace.get("times", {})}
     if trace.get("times") != times:
         return f"times: {times}"
-    pending, lease = PendingGrant(pace), None
+    pending, lease = PendingGrant(timing), None
     for number, step in enumerate(trace["steps"]):
         out: Dict[str, Any] = {}
         now = Reading(step["at"], step["at"] - step.get("slept", 0))

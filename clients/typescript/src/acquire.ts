@@ -115,10 +115,10 @@ async function ownOnce(
   scope: Scope,
 ): Promise<Guard | undefined> {
   const began = nowMs();
-  const pending = new PendingGrant(ask.pace);
+  const pending = new PendingGrant(ask.timing);
   // An answer after this leaves too little of the window to be of use.
-  const worthlessMs = began + (ask.pace.windowUs / 1_000) * 0.75;
-  const lease = newLease(core, ask.pace);
+  const worthlessMs = began + (ask.timing.windowUs / 1_000) * 0.75;
+  const lease = newLease(core, ask.timing);
   const acquire: WireAcquire = { ...wireAcquire(ask, leftMs(ask, limit)), new_lease: lease };
   let sent = false;
   let held: HeldLease | undefined;

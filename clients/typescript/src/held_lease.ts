@@ -2,8 +2,8 @@
 import { HARMLESS, wasDoubtful, type Answered, type Core, type Identity } from "./core.js";
 import { Lost, Refused, StrangeAnswer } from "./errors.js";
 import type { ClockReading, LeaseState, Standing } from "./lease_state.js";
+import type { LeaseTiming } from "./lease_timing.js";
 import type { Loss } from "./loss.js";
-import type { Pace } from "./pace.js";
 import { randomId } from "./platform/platform.js";
 import type { Command, Decimal, WireLease, WireNewLease } from "./wire.js";
 
@@ -299,8 +299,8 @@ export class Seq {
 }
 
 /** A request for a new lease, under an id chosen here so that the request can be repeated. */
-export function newLease(core: Core, pace: Pace): WireNewLease {
-  return { ttl_ms: Math.round(pace.ttlUs / 1_000), lease: String(randomId()), client: core.settings.name };
+export function newLease(core: Core, timing: LeaseTiming): WireNewLease {
+  return { ttl_ms: Math.round(timing.ttlUs / 1_000), lease: String(randomId()), client: core.settings.name };
 }
 
 /** Revokes a lease in the background that may have been granted and that no caller uses. */

@@ -6,7 +6,7 @@ import { Closed, Invalid, Lost, Refused, StrangeAnswer, Unknown } from "./errors
 import type { Guard } from "./guard.js";
 import { giveBackLease, HeldLease, newLease } from "./held_lease.js";
 import { PendingGrant, type Standing } from "./lease_state.js";
-import { lockRequest, paceOf, type LeaseTimes, type LockOptions } from "./options.js";
+import { lockRequest, timingOf, type LeaseTimes, type LockOptions } from "./options.js";
 
 /** A client's lease in the cluster, kept alive until it is released. */
 export class Lease {
@@ -19,12 +19,12 @@ export class Lease {
    */
   static async grant(core: Core, times: LeaseTimes): Promise<Lease> {
     if (core.isClosing) throw new Closed();
-    const pace = paceOf(core.settings, times);
-    const pending = new PendingGrant(pace);
-    const lease = newLease(core, pace);
+    const timing = timingOf(core.settings, times);
+    const pending = new PendingGrant(timing);
+    const lease = newLease(core, timing);
     // Granting by id is harmless to repeat; the lease time counts from the first send.
     pending.sent(core.clock.read());
-    const withinMs = Math.min(core.settings.timeoutMs, pace.windowUs / 1_000);
+    const withinMs = Math.min(core.settings.timeoutMs, timing.windowUs / 1_000);
     try {
       const { answer } = await core.call({ grant_lease: lease }, HARMLESS, withinMs);
       if (answer.lease_granted === undefined) throw new StrangeAnswer();

@@ -8,8 +8,8 @@
  * began its ttl at that moment or later. The client stops one window after that reading, and the window is shorter than
  * the ttl by at least what the clocks may differ, so the client stops first. A loss is final: no later answer revives it.
  */
+import type { LeaseTiming } from "./lease_timing.js";
 import type { Loss } from "./loss.js";
-import type { Pace } from "./pace.js";
 
 /** A smaller difference between the clocks is not a suspend but the time between their two readings. */
 const SLEEP_MIN_US = 50_000;
@@ -66,7 +66,7 @@ export interface Farewell {
 export class PendingGrant {
   private first: number | undefined;
 
-  constructor(private readonly pace: Pace) {}
+  constructor(private readonly timing: LeaseTiming) {}
 
   /** Records that the request is about to be sent, for the first time or again under the same id. */
   sent(now: ClockReading): void {
@@ -82,8 +82,8 @@ export class PendingGrant {
   /** Records the grant. Returns `undefined` if the answer came too late: the lease must be revoked. */
   granted(now: ClockReading): LeaseState | undefined {
     const since = this.first ?? now.boot;
-    if (now.boot >= since + this.pace.windowUs) return undefined;
-    return new LeaseState(this.pace, since, now);
+    if (now.boot >= since + this.timing.windowUs) return undefined;
+    return new LeaseState(this.timing, since, now);
   }
 }
 
@@ -106,23 +106,23 @@ export class LeaseState {
   private refused = false;
 
   constructor(
-    readonly pace: Pace,
+    readonly timing: LeaseTiming,
     since: number,
     now: ClockReading,
   ) {
     this.since = since;
-    this.nextTry = since + pace.renewAfterUs;
+    this.nextTry = since + timing.renewAfterUs;
     this.wake = { due: this.nextTry, slept: sleptOf(now), late: 0, napped: 0, failed: 0 };
   }
 
   /** The instant from which the lease counts as lost, unless something newer is acknowledged. */
   get lostAt(): number {
-    return this.since + this.pace.windowUs;
+    return this.since + this.timing.windowUs;
   }
 
   /** When to poll the lease next. */
   get due(): number {
-    let overdue = this.since + this.pace.overdueAfterUs;
+    let overdue = this.since + this.timing.overdueAfterUs;
     if (this.wake.due >= overdue) overdue = this.lostAt;
     return Math.min(this.nextTry, overdue, this.lostAt);
   }
@@ -136,19 +136,19 @@ export class LeaseState {
   poll(now: ClockReading): boolean {
     const at = now.boot;
     const late = since(at, this.wake.due);
-    const isLate = late > this.pace.retryUs;
+    const isLate = late > this.timing.retryUs;
     if (isLate) this.wake.late = Math.max(this.wake.late, late);
     const slept = Math.max(0, sleptOf(now) - this.wake.slept);
     this.wake.slept = sleptOf(now);
     if (slept > SLEEP_MIN_US) this.wake.napped += slept;
     this.expire(at);
     if (!isLate && slept <= SLEEP_MIN_US) {
-      const unanswered = this.tries.filter((it) => it.sent + this.pace.retryUs <= at).length;
+      const unanswered = this.tries.filter((it) => it.sent + this.timing.retryUs <= at).length;
       this.wake.failed = Math.max(this.wake.failed, unanswered);
     }
     this.wake.due = at;
     const renew = this.lost === undefined && at >= this.nextTry;
-    this.wake.due = renew ? at + this.pace.retryUs : Math.max(this.due, at);
+    this.wake.due = renew ? at + this.timing.retryUs : Math.max(this.due, at);
     return renew;
   }
 
@@ -157,7 +157,7 @@ export class LeaseState {
    * together.
    */
   isSoon(now: ClockReading): boolean {
-    return this.lost === undefined && now.boot + Math.floor(this.pace.renewAfterUs / 4) >= this.nextTry;
+    return this.lost === undefined && now.boot + Math.floor(this.timing.renewAfterUs / 4) >= this.nextTry;
   }
 
   /** Whether a renewal is still unanswered, or has failed. */
@@ -169,10 +169,10 @@ export class LeaseState {
   renewing(now: ClockReading): number {
     const sent = now.boot;
     // A renewal that was sent a window ago proves nothing any more.
-    this.tries = this.tries.filter((it) => it.sent + this.pace.windowUs > sent);
+    this.tries = this.tries.filter((it) => it.sent + this.timing.windowUs > sent);
     this.newest += 1;
     this.tries.push({ number: this.newest, sent });
-    this.nextTry = sent + this.pace.retryUs;
+    this.nextTry = sent + this.timing.retryUs;
     return this.newest;
   }
 
@@ -271,7 +271,7 @@ export class LeaseState {
   /** Returns the standing at this moment. */
   standing(now: ClockReading): Standing {
     if (this.check(now) !== undefined) return "lost";
-    return now.boot >= this.since + this.pace.overdueAfterUs ? "overdue" : "valid";
+    return now.boot >= this.since + this.timing.overdueAfterUs ? "overdue" : "valid";
   }
 
   /** Returns every lock that the state keeps, with its loss if it is lost, in the order of their tokens. */
@@ -342,7 +342,7 @@ export class LeaseState {
     this.since = Math.max(this.since, sent);
     // Renewals that were sent before this one prove nothing more.
     this.tries = this.tries.filter((it) => it.sent > this.since);
-    this.nextTry = this.since + this.pace.renewAfterUs;
+    this.nextTry = this.since + this.timing.renewAfterUs;
     this.refused = false;
     this.wake.failed = 0;
     this.wake.late = 0;
@@ -357,7 +357,7 @@ export class LeaseState {
     if (this.refused) this.lose({ cause: "credentials_refused", forUs: silent });
     else if (this.wake.failed > 0) this.lose({ cause: "cluster_unreachable", forUs: silent });
     else if (this.wake.napped > SLEEP_MIN_US) this.lose({ cause: "suspended", forUs: this.wake.napped });
-    else if (late > this.pace.retryUs) this.lose({ cause: "local_stall", forUs: late });
+    else if (late > this.timing.retryUs) this.lose({ cause: "local_stall", forUs: late });
     else this.lose({ cause: "cluster_unreachable", forUs: silent });
   }
 

@@ -3,8 +3,8 @@ import type { Settings } from "./core.js";
 import { Credentials, type CredentialSource } from "./credentials.js";
 import { milliseconds, optionalMilliseconds, type Duration } from "./duration.js";
 import { Invalid } from "./errors.js";
+import { LeaseTiming, LeaseTimingError } from "./lease_timing.js";
 import { checkedName } from "./names.js";
-import { Pace, PaceError } from "./pace.js";
 import { platform, type TlsFiles } from "./platform/platform.js";
 import { contentFields, type Content, type WireAcquire } from "./wire.js";
 
@@ -84,7 +84,7 @@ export interface LockRequest {
   readonly timeoutMs: number | undefined;
   readonly signal: AbortSignal | undefined;
   readonly onQueued: ((ahead: number) => void) | undefined;
-  readonly pace: Pace;
+  readonly timing: LeaseTiming;
   /** The fields that go into the message as they are. */
   readonly extra: WireAcquire;
 }
@@ -120,24 +120,24 @@ export function lockRequest(
     timeoutMs: optionalMilliseconds(options.timeout, "timeout"),
     signal: options.signal,
     onQueued: options.onQueued,
-    pace: paceOf(settings, options),
+    timing: timingOf(settings, options),
     extra,
   };
 }
 
 /** Computes the timing of a new lease from the client's settings and the request's options. */
-export function paceOf(settings: Settings, times: LeaseTimes): Pace {
+export function timingOf(settings: Settings, times: LeaseTimes): LeaseTiming {
   const us = (value: Duration | undefined, field: string): number | undefined =>
     value === undefined ? undefined : Math.round(milliseconds(value, field) * 1_000);
   const ttlUs = us(times.ttl, "ttl") ?? settings.ttlUs;
-  return checkedPace(ttlUs, us(times.window, "window") ?? settings.windowUs, us(times.grace, "grace") ?? settings.graceUs);
+  return checkedTiming(ttlUs, us(times.window, "window") ?? settings.windowUs, us(times.grace, "grace") ?? settings.graceUs);
 }
 
-function checkedPace(ttlUs: number, windowUs: number | undefined, graceUs: number | undefined): Pace {
+function checkedTiming(ttlUs: number, windowUs: number | undefined, graceUs: number | undefined): LeaseTiming {
   try {
-    return new Pace(ttlUs, windowUs, graceUs);
+    return new LeaseTiming(ttlUs, windowUs, graceUs);
   } catch (error) {
-    if (error instanceof PaceError) throw new Invalid(`INVALID_${error.kind.toUpperCase()}`, error.message);
+    if (error instanceof LeaseTimingError) throw new Invalid(`INVALID_${error.kind.toUpperCase()}`, error.message);
     throw error;
   }
 }
@@ -158,7 +158,7 @@ export function settingsOf(options: ClientOptions): Settings {
     value === undefined ? undefined : Math.round(milliseconds(value, field) * 1_000);
   const windowUs = us(options.window, "window");
   const graceUs = us(options.grace, "grace");
-  checkedPace(ttlUs, windowUs, graceUs);
+  checkedTiming(ttlUs, windowUs, graceUs);
   return {
     addresses,
     name: options.name ?? platform().clientName(),

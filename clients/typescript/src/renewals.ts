@@ -88,7 +88,7 @@ export class Renewals {
   /** Sends one renewal to one member. */
   private async one(session: Session, parts: readonly RenewalPart[]): Promise<void> {
     // Later attempts run independently. This one can still prove something until its window is over.
-    const windowMs = Math.min(...parts.map(({ lease }) => lease.peek().pace.windowUs)) / 1_000;
+    const windowMs = Math.min(...parts.map(({ lease }) => lease.peek().timing.windowUs)) / 1_000;
     const command = { renew: { leases: parts.map(({ lease }) => lease.id) } };
     const deadline = Math.max(1, Math.floor(windowMs));
     const asked = session.ask({ ...this.core.request(command, HARMLESS), deadline_ms: deadline });
@@ -108,7 +108,7 @@ export class Renewals {
 
   /** Reads what a lease holds, because it lost something that the client may not have been told of. */
   private async readHoldings(lease: HeldLease): Promise<void> {
-    const windowMs = lease.peek().pace.windowUs / 1_000;
+    const windowMs = lease.peek().timing.windowUs / 1_000;
     try {
       const { answer, revision } = await this.core.call({ get_lease: { name: lease.id } }, HARMLESS, windowMs);
       const view = answer.lease?.lease;

@@ -1,6 +1,6 @@
 // Plays one trace of clients/vectors against the lease state, and throws at the first output that differs.
 import assert from "node:assert/strict";
-import { Pace, PaceError } from "../dist/esm/pace.js";
+import { LeaseTiming, LeaseTimingError } from "../dist/esm/lease_timing.js";
 import { PendingGrant } from "../dist/esm/lease_state.js";
 
 const MEASURE = {
@@ -11,24 +11,24 @@ const MEASURE = {
 };
 
 export function replay(trace) {
-  let pace;
+  let timing;
   try {
-    pace = new Pace(trace.ttl, trace.window, trace.grace);
+    timing = new LeaseTiming(trace.ttl, trace.window, trace.grace);
   } catch (error) {
-    if (!(error instanceof PaceError)) throw error;
+    if (!(error instanceof LeaseTimingError)) throw error;
     const found = { refused: error.kind, least: error.leastUs, most: error.mostUs };
     assert.deepEqual(found, { refused: trace.refused, least: trace.least, most: trace.most }, trace.name);
     return;
   }
   const times = {
-    window: pace.windowUs,
-    renew_after: pace.renewAfterUs,
-    retry: pace.retryUs,
-    overdue_after: pace.overdueAfterUs,
-    surely_lives: pace.surelyLivesUs,
+    window: timing.windowUs,
+    renew_after: timing.renewAfterUs,
+    retry: timing.retryUs,
+    overdue_after: timing.overdueAfterUs,
+    surely_lives: timing.surelyLivesUs,
   };
   assert.deepEqual(times, trace.times, trace.name);
-  const player = { pending: new PendingGrant(pace), pace, lease: undefined };
+  const player = { pending: new PendingGrant(timing), timing, lease: undefined };
   trace.steps.forEach((step, at) => {
     const now = { boot: step.at, awake: step.at - (step.slept ?? 0) };
     const out = { ...play(player, step, now), ...shown(player.lease, now) };

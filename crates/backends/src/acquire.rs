@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::Pace;
+use tenure::LeaseTiming;
 use tenure::engine::{StoreAsk, jittered};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -26,9 +26,9 @@ pub(crate) async fn acquire<B: Backend>(
     shared: Arc<LocksShared<B>>,
     lock: String,
     wait: LockWait,
-    pace: Pace,
+    timing: LeaseTiming,
 ) -> Result<Guard<B>, Error> {
-    let mut asking = AcquireTask { shared, lock, pace, answered: Instant::now() };
+    let mut asking = AcquireTask { shared, lock, timing, answered: Instant::now() };
     match wait {
         LockWait::No => match asking.attempt().await {
             Ok(PutAttempt::Granted(guard)) => Ok(guard),
@@ -47,7 +47,7 @@ pub(crate) async fn acquire<B: Backend>(
 struct AcquireTask<B: Backend> {
     shared: Arc<LocksShared<B>>,
     lock: String,
-    pace: Pace,
+    timing: LeaseTiming,
     /// When the store last answered.
     answered: Instant,
 }
@@ -109,8 +109,8 @@ impl<B: Backend> AcquireTask<B> {
         let (shared, lock) = (self.shared.clone(), self.lock.clone());
         let mut orphan = OrphanKey { shared, lock, owner: owner.clone(), perhaps: true };
         // Read the clock before anything is sent: the lock's time counts from here.
-        let asked = StoreAsk::sent(self.pace);
-        let putting = self.shared.backend.put_if_absent(&self.lock, &owner, self.pace.ttl());
+        let asked = StoreAsk::sent(self.timing);
+        let putting = self.shared.backend.put_if_absent(&self.lock, &owner, self.timing.ttl());
         let put =
             timeout(self.answer_timeout(), putting).await.unwrap_or_else(|_| Err(silent()))?;
         self.answered = Instant::now();
@@ -131,7 +131,7 @@ impl<B: Backend> AcquireTask<B> {
 
     /// How long to wait for one answer: a later one leaves too little of the window to be of use.
     fn answer_timeout(&self) -> Duration {
-        self.shared.timeout.min(self.pace.window() * 3 / 4)
+        self.shared.timeout.min(self.timing.window() * 3 / 4)
     }
 }
 

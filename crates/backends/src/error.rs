@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::{Cause, PaceError};
+use tenure::{Cause, LeaseTimingError};
 
 use crate::backend::StoreError;
 
@@ -53,7 +53,7 @@ pub enum Error {
     Tenure(#[source] tenure::Error),
     /// The ttl is out of range, or the window or the time to stop does not fit it.
     #[error("{0}")]
-    Pace(#[from] PaceError),
+    LeaseTiming(#[from] LeaseTimingError),
     /// The locks cannot be set up: an address or a certificate is not usable, or there is no Tokio runtime, thread or
     /// timer.
     #[error("cannot be set up: {0}")]

@@ -66,4 +66,4 @@ pub use memory::{Action, Call, Fate, Memory, MemoryWatch, Way};
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisWatch, Redlock, RedlockWatch};
 pub use service::{HeldLock, LockService, Wait};
-pub use tenure::{Cancellation, Cause, Lost, LostWork, PaceError, Standing, Token};
+pub use tenure::{Cancellation, Cause, LeaseTimingError, Lost, LostWork, Standing, Token};

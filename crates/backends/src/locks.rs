@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::Pace;
+use tenure::LeaseTiming;
 use tenure::engine::Watchdog;
 use tokio::runtime::Handle;
 
@@ -45,7 +45,7 @@ pub(crate) struct LocksShared<B> {
     pub(crate) runtime: Handle,
     /// `None` only with a planted bug: then only timers of the runtime check the time.
     pub(crate) watchdog: Option<Watchdog>,
-    pace: Pace,
+    timing: LeaseTiming,
 }
 
 /// The settings of a store's locks.
@@ -84,7 +84,7 @@ pub struct LockAsk<B: Backend> {
     shared: Arc<LocksShared<B>>,
     lock: String,
     wait: LockWait,
-    pace: Pace,
+    timing: LeaseTiming,
 }
 
 /// How long to wait for a lock.
@@ -125,8 +125,8 @@ impl<B: Backend> Locks<B> {
     /// # guard.release().await }
     /// ```
     pub fn lock(&self, lock: impl Into<String>) -> LockAsk<B> {
-        let (shared, pace) = (self.shared.clone(), self.shared.pace);
-        LockAsk { shared, lock: lock.into(), wait: LockWait::Unlimited, pace }
+        let (shared, timing) = (self.shared.clone(), self.shared.timing);
+        LockAsk { shared, lock: lock.into(), wait: LockWait::Unlimited, timing }
     }
 
     /// Waits for a lock, runs the work, and releases the lock. If the lock is lost, the work is dropped at its current
@@ -176,7 +176,7 @@ impl<B: Backend> Clone for Locks<B> {
 
 impl<B: Backend> fmt::Debug for Locks<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locks").field("pace", &self.shared.pace).finish_non_exhaustive()
+        f.debug_struct("Locks").field("timing", &self.shared.timing).finish_non_exhaustive()
     }
 }
 
@@ -237,19 +237,19 @@ impl<B: Backend> Builder<B> {
     pub fn start(self) -> Result<Locks<B>, Error> {
         let runtime = Handle::try_current()
             .map_err(|_| Error::Setup("there is no Tokio runtime here".to_owned()))?;
-        let pace = Pace::new(self.ttl)?;
-        let pace = match self.window {
-            Some(window) => pace.with_window(window)?,
-            None => pace,
+        let timing = LeaseTiming::new(self.ttl)?;
+        let timing = match self.window {
+            Some(window) => timing.with_window(window)?,
+            None => timing,
         };
-        let pace = pace.stop_within(self.grace)?;
+        let timing = timing.stop_within(self.grace)?;
         let watchdog = if mutant!("timer_on_the_runtime_only") {
             None
         } else {
             Some(Watchdog::start().map_err(|error| Error::Setup(error.to_string()))?)
         };
         let shared =
-            LocksShared { backend: self.backend, timeout: self.timeout, runtime, watchdog, pace };
+            LocksShared { backend: self.backend, timeout: self.timeout, runtime, watchdog, timing };
         Ok(Locks { shared: Arc::new(shared) })
     }
 }
@@ -287,6 +287,6 @@ impl<B: Backend> IntoFuture for LockAsk<B> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(acquire::acquire(self.shared, self.lock, self.wait, self.pace))
+        Box::pin(acquire::acquire(self.shared, self.lock, self.wait, self.timing))
     }
 }

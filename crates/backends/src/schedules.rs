@@ -139,7 +139,7 @@ async fn world(seed: u64, counts: &BackendScheduleCounts) -> Result<(), String> 
     for client in clients {
         all.push(Box::pin(client));
     }
-    let everybody = async {
+    let all_clients = async {
         // Polls all of them on this task, in the order of their timers.
         let mut results = vec![None; all.len()];
         std::future::poll_fn(|context| {
@@ -159,7 +159,7 @@ async fn world(seed: u64, counts: &BackendScheduleCounts) -> Result<(), String> 
         .await;
         results.into_iter().flatten().collect::<Result<Vec<()>, String>>()
     };
-    match tokio::time::timeout(TIMEOUT, everybody).await {
+    match tokio::time::timeout(TIMEOUT, all_clients).await {
         Ok(done) => done.map(|_| ()),
         Err(_) => Err("waited in vain".to_owned()),
     }

@@ -277,7 +277,7 @@ impl From<tenure::Error> for Error {
         use tenure::Error as Tenure;
         match error {
             Tenure::Lost(lost) => Self::Lost { cause: lost.cause() },
-            Tenure::Pace(wrong) => Self::Pace(wrong),
+            Tenure::LeaseTiming(wrong) => Self::LeaseTiming(wrong),
             Tenure::Setup(why) => Self::Setup(why),
             Tenure::Unreachable { waited, .. } | Tenure::Unknown { waited, .. } => {
                 Self::Unavailable { waited, source: StoreError::new(error.to_string()) }

@@ -11,21 +11,21 @@ use crate::apis::cpu::CpuUsed;
 use crate::apis::session::AcquireForm;
 use crate::apis::{ApiStage, BenchCaller, MeasureTimes, session};
 use crate::cluster::members::EventArchive;
-use crate::figure::{RunFigures, median};
+use crate::run_results::{RunResults, median};
 
 /// The number of connections that the clients share.
 const CONNECTIONS: usize = 16;
 
-/// How to measure.
+/// The arguments of the measurement.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct ArchiveArguments {
     /// Half a second for each measurement, to see that it runs
     #[arg(long)]
     quick: bool,
-    /// How many pairs
+    /// Number of pairs of measurements
     #[arg(long, default_value_t = 10)]
     pairs: usize,
-    /// How many clients
+    /// Number of clients
     #[arg(long, default_value_t = 256)]
     clients: usize,
 }
@@ -41,8 +41,8 @@ struct Measured {
     p99_us: f64,
 }
 
-/// Takes all pairs, and reports the median of each figure and of the ratios within the pairs.
-pub(crate) fn run(arguments: ArchiveArguments) -> Result<RunFigures> {
+/// Takes all pairs, and reports the median of each result and of the ratios within the pairs.
+pub(crate) fn run(arguments: ArchiveArguments) -> Result<RunResults> {
     let ArchiveArguments { quick, pairs, clients } = arguments;
     let (mut off, mut on) = (Vec::new(), Vec::new());
     for pair in 0..pairs.max(1) {
@@ -86,8 +86,8 @@ fn measure(archive: EventArchive, quick: bool, clients: usize) -> Result<Measure
     })
 }
 
-fn report(clients: usize, off: &[Measured], on: &[Measured]) -> RunFigures {
-    let mut figures = RunFigures::default();
+fn report(clients: usize, off: &[Measured], on: &[Measured]) -> RunResults {
+    let mut results = RunResults::default();
     let of = format!("{clients}x{}", CONNECTIONS.min(clients));
     let middle =
         |all: &[Measured], value: fn(&Measured) -> f64| median(all.iter().map(value).collect());
@@ -95,16 +95,16 @@ fn report(clients: usize, off: &[Measured], on: &[Measured]) -> RunFigures {
         median(on.iter().zip(off).map(|(on, off)| value(on) / value(off)).collect())
     };
     let meaning = "µs of the members' CPU per cycle, without an archive";
-    figures.add(format!("cpu_us_off_{of}"), middle(off, |it| it.cpu_us), meaning);
+    results.add(format!("cpu_us_off_{of}"), middle(off, |it| it.cpu_us), meaning);
     let meaning = "µs of the members' CPU per cycle, with an archive";
-    figures.add(format!("cpu_us_on_{of}"), middle(on, |it| it.cpu_us), meaning);
+    results.add(format!("cpu_us_on_{of}"), middle(on, |it| it.cpu_us), meaning);
     let meaning = "µs per cycle of the thread that writes the leader's archive";
-    figures.add(format!("archive_us_{of}"), middle(on, |it| it.archive_us), meaning);
+    results.add(format!("archive_us_{of}"), middle(on, |it| it.archive_us), meaning);
     let meaning = "times the CPU per cycle, median of the pairs (to stay below: 1.03)";
-    figures.add(format!("archive_cpu_ratio_{of}"), ratio(|it| it.cpu_us), meaning);
+    results.add(format!("archive_cpu_ratio_{of}"), ratio(|it| it.cpu_us), meaning);
     let meaning = "times the cycles per second, median of the pairs";
-    figures.add(format!("archive_cycles_ratio_{of}"), ratio(|it| it.cycles_per_s), meaning);
+    results.add(format!("archive_cycles_ratio_{of}"), ratio(|it| it.cycles_per_s), meaning);
     let meaning = "times the latency that 99 of 100 cycles do not exceed, median of the pairs";
-    figures.add(format!("archive_p99_ratio_{of}"), ratio(|it| it.p99_us), meaning);
-    figures
+    results.add(format!("archive_p99_ratio_{of}"), ratio(|it| it.p99_us), meaning);
+    results
 }

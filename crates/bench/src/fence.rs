@@ -16,10 +16,10 @@ use tenure_fence::ticket::{KeySet, Resource, Tickets};
 use tower::{Layer as _, Service as _};
 
 use crate::clock::timed;
-use crate::figure::RunFigures;
 use crate::postgres;
+use crate::run_results::RunResults;
 
-/// The number of rounds of each measurement. They are short, so that other work rarely interrupts one; the figure is
+/// The number of rounds of each measurement. They are short, so that other work rarely interrupts one; the result is
 /// their median.
 const ROUNDS: usize = 200;
 /// The number of operations in a round.
@@ -28,9 +28,9 @@ const IN_ROUND: u64 = 500;
 const TICKETS: u64 = 1_000;
 
 /// Takes all measurements. `quick` does a hundredth of the work.
-pub(crate) fn run(quick: bool) -> Result<RunFigures> {
+pub(crate) fn run(quick: bool) -> Result<RunResults> {
     let scale = if quick { 100 } else { 1 };
-    let mut figures = RunFigures::default();
+    let mut results = RunResults::default();
     let signer = Signer::new();
     let tickets: Vec<String> = (1..=TICKETS).map(|token| signer.ticket(token)).collect();
     let resource = Resource::new("ledger").exclusive().holder("ana");
@@ -42,7 +42,7 @@ pub(crate) fn run(quick: bool) -> Result<RunFigures> {
     ensure!(first.iter().all(|(good, _)| *good), "the tickets are good");
     first.sort_by_key(|(_, took)| *took);
     let uncached = first[first.len() / 2].1.as_secs_f64() * 1e6;
-    figures.add(
+    results.add(
         "ticket_uncached_us",
         uncached,
         "µs to verify a ticket that was never seen, median (to stay below: 150)",
@@ -57,7 +57,7 @@ pub(crate) fn run(quick: bool) -> Result<RunFigures> {
             assert!(black_box(verifier.check(ticket, &resource)).is_ok(), "the ticket is good");
         }
     });
-    figures.add(
+    results.add(
         "ticket_cached_us",
         cached,
         "µs to verify one of 1,000 that were seen before (to stay below: 2)",
@@ -70,7 +70,7 @@ pub(crate) fn run(quick: bool) -> Result<RunFigures> {
     let token = TICKETS.to_string();
     let bare = requests_us(quick, None, &token)?;
     let fenced = requests_us(quick, Some(layer("bare")?), &token)?;
-    figures.add(
+    results.add(
         "layer_us",
         fenced - bare,
         "µs that the layer adds to a request with a current token (to stay below: 5)",
@@ -78,13 +78,13 @@ pub(crate) fn run(quick: bool) -> Result<RunFigures> {
     let ticket = tickets.last().context("there are tickets")?;
     let demanding = layer("ticket")?.verify(signer.verifier()?);
     let proven = requests_us(quick, Some(demanding), ticket)?;
-    figures.add(
+    results.add(
         "layer_ticket_us",
         proven - bare,
         "µs that it adds to one with a ticket that was seen before (to stay below: 5)",
     );
-    postgres::run(quick, &mut figures)?;
-    Ok(figures)
+    postgres::run(quick, &mut results)?;
+    Ok(results)
 }
 
 /// Measures sequential requests to a service that does nothing, with this text as their token.

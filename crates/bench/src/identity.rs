@@ -14,7 +14,7 @@ use crate::apis::cpu::CpuUsed;
 use crate::apis::http::HttpConnection;
 use crate::apis::session::AcquireForm;
 use crate::apis::{ApiStage, BenchCaller, MeasureTimes, http, session, unary};
-use crate::figure::{RunFigures, median};
+use crate::run_results::{RunResults, median};
 
 /// The number of connections that the clients of single gRPC calls and of sessions share.
 const CONNECTIONS: usize = 16;
@@ -29,16 +29,16 @@ pub(crate) enum MeasuredApi {
     Session,
 }
 
-/// How to measure.
+/// The arguments of the measurement.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct IdentityArguments {
     /// Half a second for each measurement, to see that it runs
     #[arg(long)]
     quick: bool,
-    /// How many pairs
+    /// Number of pairs of measurements
     #[arg(long, default_value_t = 10)]
     pairs: usize,
-    /// How many clients
+    /// Number of clients
     #[arg(long, default_value_t = 256)]
     clients: usize,
     /// Only this API
@@ -54,8 +54,8 @@ struct Measured {
     cycles_per_s: f64,
 }
 
-/// Takes all pairs, and reports the median of each figure and of the ratios within the pairs.
-pub(crate) fn run(arguments: IdentityArguments) -> Result<RunFigures> {
+/// Takes all pairs, and reports the median of each result and of the ratios within the pairs.
+pub(crate) fn run(arguments: IdentityArguments) -> Result<RunResults> {
     let IdentityArguments { quick, pairs, clients, only } = arguments;
     let mut stage = ApiStage::set(quick)?;
     if !quick {
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: IdentityArguments) -> Result<RunFigures> {
     let key = admin.prepare(&stage)?;
     let apis = [MeasuredApi::Http, MeasuredApi::Unary, MeasuredApi::Session];
     let apis = apis.into_iter().filter(|api| only.is_none_or(|only| only == *api));
-    let mut figures = RunFigures::default();
+    let mut results = RunResults::default();
     for api in apis {
         let (mut off, mut on) = (Vec::new(), Vec::new());
         for pair in 0..pairs.max(1) {
@@ -80,10 +80,10 @@ pub(crate) fn run(arguments: IdentityArguments) -> Result<RunFigures> {
                 if enabled { on.push(measured) } else { off.push(measured) }
             }
         }
-        report(api, clients, &off, &on, &mut figures);
+        report(api, clients, &off, &on, &mut results);
     }
     admin.set_identity(&stage, false)?;
-    Ok(figures)
+    Ok(results)
 }
 
 fn measure(
@@ -127,22 +127,22 @@ fn report(
     clients: usize,
     off: &[Measured],
     on: &[Measured],
-    figures: &mut RunFigures,
+    results: &mut RunResults,
 ) {
     let (clients, connections) = shape(api, clients);
     let of = format!("{api:?}_{clients}x{connections}").to_lowercase();
     let cpu = |all: &[Measured]| median(all.iter().map(|it| it.cpu_us).collect());
     let meaning = "µs of the members' CPU per cycle, without identity";
-    figures.add(format!("cpu_us_off_{of}"), cpu(off), meaning);
+    results.add(format!("cpu_us_off_{of}"), cpu(off), meaning);
     let meaning = "µs of the members' CPU per cycle, with identity and an API key";
-    figures.add(format!("cpu_us_on_{of}"), cpu(on), meaning);
+    results.add(format!("cpu_us_on_{of}"), cpu(on), meaning);
     let ratios = |value: fn(&Measured) -> f64| {
         median(on.iter().zip(off).map(|(on, off)| value(on) / value(off)).collect())
     };
     let meaning = "times the CPU per cycle, median of the pairs (to stay below: 1.03)";
-    figures.add(format!("identity_cpu_ratio_{of}"), ratios(|it| it.cpu_us), meaning);
+    results.add(format!("identity_cpu_ratio_{of}"), ratios(|it| it.cpu_us), meaning);
     let meaning = "times the cycles per second, median of the pairs";
-    figures.add(format!("identity_cycles_ratio_{of}"), ratios(|it| it.cycles_per_s), meaning);
+    results.add(format!("identity_cycles_ratio_{of}"), ratios(|it| it.cycles_per_s), meaning);
 }
 
 /// The local administrator of the member in this process.

@@ -6,10 +6,10 @@ mod clock;
 mod cluster;
 mod core;
 mod fence;
-mod figure;
 mod identity;
 mod memory;
 mod postgres;
+mod run_results;
 mod sdk;
 mod start;
 
@@ -28,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 #[command(
     name = "tenure-bench",
-    about = "Measures Tenure; figures depend on the machine they are taken on"
+    about = "Measures Tenure; results depend on the machine they are taken on"
 )]
 struct BenchArguments {
     #[command(subcommand)]
@@ -42,7 +42,7 @@ enum BenchProgram {
         /// A hundredth of the work, to see that it runs
         #[arg(long)]
         quick: bool,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -54,7 +54,7 @@ enum BenchProgram {
         /// Let the members keep no event archive
         #[arg(long)]
         no_archive: bool,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -66,7 +66,7 @@ enum BenchProgram {
         /// Only sessions, of so many clients over so many connections: 256x256
         #[arg(long, value_name = "SHAPE")]
         only: Option<String>,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -74,7 +74,7 @@ enum BenchProgram {
     Identity {
         #[command(flatten)]
         arguments: identity::IdentityArguments,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -82,7 +82,7 @@ enum BenchProgram {
     Archive {
         #[command(flatten)]
         arguments: archive::ArchiveArguments,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -91,16 +91,16 @@ enum BenchProgram {
         /// A hundredth of the work, to see that it runs
         #[arg(long)]
         quick: bool,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
     /// The binary: its size, and how soon commands that only print have done so
     Start {
-        /// Which binary
+        /// The binary to measure
         #[arg(default_value = "target/release/tenure")]
         binary: PathBuf,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -112,7 +112,7 @@ enum BenchProgram {
         /// Only cycles, of so many clients over so many connections: 256x16
         #[arg(long, value_name = "SHAPE")]
         only: Option<String>,
-        /// How to print the figures
+        /// How to print the results
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
@@ -121,21 +121,21 @@ enum BenchProgram {
     /// Keeps leases alive and prints what that takes; started by `sdk`
     #[command(hide = true)]
     Idle {
-        /// Where a member listens
+        /// Address of a member
         address: String,
-        /// How many
+        /// Number of leases
         leases: usize,
-        /// For how long
+        /// For how many seconds to keep them
         seconds: u64,
     },
     /// Runs one of the other members until its input ends; started by `cluster`
     #[command(hide = true)]
     Follow {
-        /// Which of them
+        /// Number of this member
         at: usize,
         /// Where the members' data lives
         dir: PathBuf,
-        /// Where each member listens
+        /// Addresses of the members
         addresses: Vec<String>,
         /// Keep no event archive
         #[arg(long)]
@@ -144,9 +144,9 @@ enum BenchProgram {
     /// Builds a state of one kind of object and prints its memory; started by `core`
     #[command(hide = true)]
     Memory {
-        /// Which kind
+        /// Kind of the objects
         kind: memory::MemoryKind,
-        /// How many
+        /// Number of objects
         count: u64,
     },
 }
@@ -190,9 +190,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn print(figures: &figure::RunFigures, output: BenchOutput) {
+fn print(results: &run_results::RunResults, output: BenchOutput) {
     match output {
-        BenchOutput::Text => print!("{}", figures.as_text()),
-        BenchOutput::Json => println!("{}", figures.as_json()),
+        BenchOutput::Text => print!("{}", results.as_text()),
+        BenchOutput::Json => println!("{}", results.as_json()),
     }
 }

@@ -11,9 +11,9 @@ use tenure_core::request::{Acquire, AskWait, Command};
 use tenure_types::{Handle, Limit};
 
 use crate::core::load::{Load, acquire, encoded};
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 
-/// What is counted.
+/// The kind of object whose memory is measured.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MemoryKind {
     Lock,
@@ -22,7 +22,7 @@ pub(crate) enum MemoryKind {
     Lease,
 }
 
-pub(crate) fn measure(scale: u64, figures: &mut RunFigures) -> Result<()> {
+pub(crate) fn measure(scale: u64, results: &mut RunResults) -> Result<()> {
     let count = 1_000_000 / scale;
     for (kind, name) in [
         (MemoryKind::Lock, "bytes_per_held_lock"),
@@ -31,7 +31,7 @@ pub(crate) fn measure(scale: u64, figures: &mut RunFigures) -> Result<()> {
         (MemoryKind::Lease, "bytes_per_lease"),
     ] {
         let bytes = in_own_process(kind, count)?;
-        figures.add(
+        results.add(
             name,
             bytes,
             format!("bytes, of {count}, by what the process grew (to reach: 250)"),

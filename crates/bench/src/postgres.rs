@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use crate::clock::timed;
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 
 /// The number of transactions of each kind, alternating; the median counts.
 const ROUNDS: u64 = 500;
@@ -28,7 +28,7 @@ const TRIES: u32 = 3_000;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// Updates a row in transactions, with the fence and without, on a server of its own.
-pub(crate) fn run(quick: bool, figures: &mut RunFigures) -> Result<()> {
+pub(crate) fn run(quick: bool, results: &mut RunResults) -> Result<()> {
     let Some(programs) = programs() else {
         eprintln!("  no PostgreSQL on this machine: what its fence costs was not measured");
         return Ok(());
@@ -56,14 +56,14 @@ pub(crate) fn run(quick: bool, figures: &mut RunFigures) -> Result<()> {
     ensure!(paid.get::<_, i64>(0) == i64::try_from(2 * (rounds + 1))?, "all were committed");
     let (plain_us, fenced_us) = (plain.median_us(), fenced.median_us());
     let each = |kind: &TransactionTimes| kind.trips as f64 / rounds as f64;
-    figures.add("postgres_trips", each(&plain), "round trips of a transaction with one update");
-    figures.add(
+    results.add("postgres_trips", each(&plain), "round trips of a transaction with one update");
+    results.add(
         "postgres_fence_trips",
         each(&fenced) - each(&plain),
         "round trips that the fence adds to it (to stay at or below: 1)",
     );
-    figures.add("postgres_us", plain_us, "µs of the transaction, server on this machine, median");
-    figures.add("postgres_fence_us", fenced_us - plain_us, "µs that the fence adds to it");
+    results.add("postgres_us", plain_us, "µs of the transaction, server on this machine, median");
+    results.add("postgres_fence_us", fenced_us - plain_us, "µs that the fence adds to it");
     Ok(())
 }
 

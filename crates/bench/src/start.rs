@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use tenure_bench::percentile;
 
 use crate::clock::timed;
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 
 /// The number of measured starts of each command, and of warm-up starts before them.
 const STARTS: usize = 100;
@@ -21,10 +22,10 @@ const COMMANDS: [(&str, &[&str]); 4] = [
 ];
 
 /// Takes all measurements of a binary.
-pub(crate) fn run(binary: &Path) -> Result<RunFigures> {
-    let mut figures = RunFigures::default();
+pub(crate) fn run(binary: &Path) -> Result<RunResults> {
+    let mut results = RunResults::default();
     let size = std::fs::metadata(binary).with_context(|| format!("looking at {binary:?}"))?.len();
-    figures.add("binary_mb", size as f64 / 1e6, "MB on disk");
+    results.add("binary_mb", size as f64 / 1e6, "MB on disk");
     for (name, arguments) in COMMANDS {
         let mut times_ms = Vec::new();
         for _ in 0..WARM_UP + STARTS {
@@ -37,8 +38,10 @@ pub(crate) fn run(binary: &Path) -> Result<RunFigures> {
         times_ms.drain(..WARM_UP);
         times_ms.sort_unstable_by(f64::total_cmp);
         let meaning = "ms from start to end (to stay below: 20)";
-        figures.add(format!("start_{name}_p50_ms"), times_ms[STARTS / 2], meaning);
-        figures.add(format!("start_{name}_p99_ms"), times_ms[STARTS * 99 / 100], meaning);
+        for (percent, per_mille) in [(50, 500), (99, 990)] {
+            let time_ms = percentile(&times_ms, per_mille).unwrap_or(f64::NAN);
+            results.add(format!("start_{name}_p{percent}_ms"), time_ms, meaning);
+        }
     }
-    Ok(figures)
+    Ok(results)
 }

@@ -1,4 +1,4 @@
-//! Tests that every workload runs and prints its figures. No speed decides anything here.
+//! Tests that every workload runs and prints its metrics. No speed decides anything here.
 
 use std::process::Command;
 
@@ -17,8 +17,8 @@ fn quick_with(workload: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// The figure of this name: `apply_per_s=   1500.5  commands …`.
-fn figure(text: &str, name: &str) -> f64 {
+/// The metric of this name: `apply_per_s=   1500.5  commands …`.
+fn metric(text: &str, name: &str) -> f64 {
     let values =
         text.lines().filter_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix('='));
     let value = values.filter_map(|rest| rest.split_whitespace().next()).next();
@@ -28,44 +28,44 @@ fn figure(text: &str, name: &str) -> f64 {
 
 #[test]
 fn core() {
-    let speed = figure(&quick("core"), "apply_per_s");
+    let speed = metric(&quick("core"), "apply_per_s");
     assert!(speed > 0.0);
     println!("apply_per_s={speed:.0}");
 }
 
 #[test]
 fn cluster() {
-    assert!(figure(&quick("cluster"), "committed_per_s_1") > 0.0);
+    assert!(metric(&quick("cluster"), "committed_per_s_1") > 0.0);
 }
 
 #[test]
 fn apis() {
-    assert!(figure(&quick("apis"), "session_cycles_per_s_256x16") > 0.0);
+    assert!(metric(&quick("apis"), "session_cycles_per_s_256x16") > 0.0);
 }
 
 #[test]
 fn identity() {
     let text = quick_with("identity", &["--pairs", "1", "--clients", "16"]);
     for shape in ["http_16x16", "unary_16x16", "session_16x16"] {
-        assert!(figure(&text, &format!("identity_cpu_ratio_{shape}")) > 0.0);
+        assert!(metric(&text, &format!("identity_cpu_ratio_{shape}")) > 0.0);
     }
 }
 
 #[test]
 fn archive() {
     let text = quick_with("archive", &["--pairs", "1", "--clients", "16"]);
-    assert!(figure(&text, "archive_cpu_ratio_16x16") > 0.0);
-    assert!(figure(&text, "archive_p99_ratio_16x16") > 0.0);
+    assert!(metric(&text, "archive_cpu_ratio_16x16") > 0.0);
+    assert!(metric(&text, "archive_p99_ratio_16x16") > 0.0);
 }
 
 #[test]
 fn sdk() {
-    assert!(figure(&quick("sdk"), "sdk_share_256") > 0.0);
+    assert!(metric(&quick("sdk"), "sdk_share_256") > 0.0);
 }
 
 #[test]
 fn fence() {
-    assert!(figure(&quick("fence"), "ticket_cached_us") > 0.0);
+    assert!(metric(&quick("fence"), "ticket_cached_us") > 0.0);
 }
 
 /// Tenure beside Redis; the clients of the other systems are not part of the workspace.
@@ -77,21 +77,21 @@ fn peers() {
     assert!(output.status.success(), "{}\n{errors}", output.status);
     let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let samples = results["samples"].as_array().unwrap();
-    let figure = |system: &str, workload: &str, figure: &str| {
+    let metric = |system: &str, workload: &str, metric: &str| {
         let mut samples =
             samples.iter().filter(|it| it["system"] == system && it["workload"] == workload);
-        samples.find_map(|it| it["figures"][figure].as_f64()).unwrap_or_else(|| {
-            panic!("no {figure} of {workload} of {system} in\n{errors}");
+        samples.find_map(|it| it["figures"][metric].as_f64()).unwrap_or_else(|| {
+            panic!("no {metric} of {workload} of {system} in\n{errors}");
         })
     };
     for system in ["tenure", "redis"] {
-        assert!(figure(system, "cycles-1x1", "per_s") > 0.0);
-        assert!(figure(system, "handover-16", "p50_ms") > 0.0);
-        assert!(figure(system, "reads-16", "per_s") > 0.0);
-        assert!(figure(system, "holder-killed", "ms") > 0.0);
-        assert_eq!(figure(system, "queue-100", "failed"), 0.0);
-        assert_eq!(figure(system, "leases-200", "lost"), 0.0);
+        assert!(metric(system, "cycles-1x1", "per_s") > 0.0);
+        assert!(metric(system, "handover-16", "p50_ms") > 0.0);
+        assert!(metric(system, "reads-16", "per_s") > 0.0);
+        assert!(metric(system, "holder-killed", "ms") > 0.0);
+        assert_eq!(metric(system, "queue-100", "failed"), 0.0);
+        assert_eq!(metric(system, "leases-200", "lost"), 0.0);
     }
-    assert!(figure("tenure", "leader-killed", "ms") > 0.0);
-    assert!(figure("tenure", "watchers-50", "all_heard_ms") > 0.0);
+    assert!(metric("tenure", "leader-killed", "ms") > 0.0);
+    assert!(metric("tenure", "watchers-50", "all_heard_ms") > 0.0);
 }

@@ -88,7 +88,7 @@ pub(crate) struct ConnectionTarget {
     pub(crate) insecure_credentials: bool,
 }
 
-/// Where the credentials are.
+/// The source of the credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum CredentialArgs {
     /// An API key from a variable.
@@ -277,17 +277,16 @@ impl ConnectionArgs {
         Ok(None)
     }
 
-    fn timeout(&self, said: Option<String>) -> Result<Duration, CliError> {
-        let said = said.map(|text| duration::parse(&text)).transpose();
-        let said = said.map_err(|why| CliError::config(format!("connect_timeout: {why}")))?;
-        Ok(self.connect_timeout.or(said).unwrap_or(TIMEOUT))
+    fn timeout(&self, set: Option<String>) -> Result<Duration, CliError> {
+        let set = set.map(|text| duration::parse(&text)).transpose();
+        let set = set.map_err(|why| CliError::config(format!("connect_timeout: {why}")))?;
+        Ok(self.connect_timeout.or(set).unwrap_or(TIMEOUT))
     }
 
-    fn wait_for_server(&self, said: Option<String>) -> Result<Option<Duration>, CliError> {
-        let said = said.map(|text| duration::parse(&text)).transpose();
-        let said =
-            said.map_err(|why| CliError::config(format!("TENURE_WAIT_FOR_SERVER: {why}")))?;
-        Ok(self.wait_for_server.or(said))
+    fn wait_for_server(&self, set: Option<String>) -> Result<Option<Duration>, CliError> {
+        let set = set.map(|text| duration::parse(&text)).transpose();
+        let set = set.map_err(|why| CliError::config(format!("TENURE_WAIT_FOR_SERVER: {why}")))?;
+        Ok(self.wait_for_server.or(set))
     }
 }
 
@@ -384,7 +383,7 @@ pub(crate) fn request_id(given: Option<&String>) -> RequestId {
 
 /// Returns the value of a flag or, without the flag, of its environment variable. `tenure run` sets these variables for
 /// its command.
-pub(crate) fn said<T: std::str::FromStr>(
+pub(crate) fn flag_or_variable<T: std::str::FromStr>(
     flag: Option<T>,
     name: &str,
     variable: &str,

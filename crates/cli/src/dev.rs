@@ -322,8 +322,8 @@ impl Data {
             }),
         };
         let above = if flags.members == 1 { path.parent() } else { Some(&*path) };
-        let held = DirectoryContent::look(&path).map_err(|error| {
-            let text = format!("cannot look into {}: {error}", shown(&path));
+        let held = DirectoryContent::read(&path).map_err(|error| {
+            let text = format!("cannot read {}: {error}", shown(&path));
             CliError::config(format!("{text}; try another directory with --data"))
         })?;
         held.check(&path, flags.members)?;
@@ -369,7 +369,7 @@ enum DirectoryContent {
 }
 
 impl DirectoryContent {
-    fn look(path: &Path) -> io::Result<Self> {
+    fn read(path: &Path) -> io::Result<Self> {
         let is_there = |name: &str| path.join(name).exists();
         if ["identity.toml", "log", "snapshots"].into_iter().any(is_there) {
             return Ok(Self::One);

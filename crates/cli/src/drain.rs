@@ -22,7 +22,7 @@ use crate::print_args::{ListArgs, QuietArgs};
 use crate::waiting;
 
 /// How often the command counts the holders that are left.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Flags of `tenure drain`.
 #[derive(Args)]
@@ -34,7 +34,7 @@ pub(crate) struct DrainArgs {
     /// Every lock of the cluster
     #[arg(long, conflicts_with = "list")]
     all: bool,
-    /// Why; shown to everybody who asks for one of the locks
+    /// The reason, shown to clients that ask for one of the locks
     #[arg(long, value_name = "TEXT", required_unless_present = "list", conflicts_with = "list")]
     reason: Option<String>,
     /// Wait until no holder is left, at most so long [without a time: as long as it takes]
@@ -181,7 +181,8 @@ async fn emptied(
             output::tell(&format!("tenure: {left} left\n"));
             told = Some(left);
         }
-        let next = most.map_or(LOOK, |most| LOOK.min(most.saturating_sub(began.elapsed())));
+        let next = most
+            .map_or(POLL_INTERVAL, |most| POLL_INTERVAL.min(most.saturating_sub(began.elapsed())));
         tokio::time::sleep(next).await;
     }
 }

@@ -21,7 +21,7 @@ use crate::signals::{self, StopSignals};
 
 /// How long withdrawing a candidacy may take, and how often to check it.
 const LEAVING: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Flags of `tenure elect`.
 #[derive(Args)]
@@ -147,7 +147,7 @@ pub(crate) async fn left(cluster: &ConnectedCluster, name: &str) {
         if !there && !holders.into_iter().any(|it| it.client == we) {
             return;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -94,7 +94,7 @@ impl Exit {
             Error::Unavailable | Error::Unreachable { .. } => Self::Unreachable,
             Error::Unknown { .. } => Self::Unknown,
             Error::Lost { .. } => Self::Lost,
-            Error::Pace(_) => Self::Arguments,
+            Error::LeaseTiming(_) => Self::Arguments,
             Error::Setup(_) => Self::Config,
             Error::Failed { reason, .. } => match reason.as_str() {
                 "PERMISSION_DENIED" | "UNAUTHENTICATED" | "HOST_NOT_ALLOWED" => Self::NotAllowed,

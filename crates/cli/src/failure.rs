@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tenure::{Error, PaceError, Refusal};
+use tenure::{Error, LeaseTimingError, Refusal};
 use tenure_gate::reason::Effect;
 pub(crate) use tenure_server::chain;
 use tenure_wire::v1;
@@ -180,14 +180,14 @@ impl From<Error> for CliError {
                 };
                 failure.with("try", advice(reason))
             }
-            Error::Pace(PaceError::Ttl { ttl }) => {
+            Error::LeaseTiming(LeaseTimingError::Ttl { ttl }) => {
                 let text =
                     format!("a ttl of {} is not between 100ms and 1h", duration::shown(*ttl));
                 Self::new(exit, "ARGUMENTS", text)
                     .with("effect", "none: nothing was sent")
                     .with("try", "--ttl 15s, or another from 1s to 1h")
             }
-            Error::Pace(pace) => Self::new(exit, "ARGUMENTS", pace.to_string())
+            Error::LeaseTiming(timing) => Self::new(exit, "ARGUMENTS", timing.to_string())
                 .with("effect", "none: nothing was sent")
                 .with("try", "a longer --ttl"),
             Error::Setup(why) => Self::new(exit, "CONFIG", why.clone()),

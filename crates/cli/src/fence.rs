@@ -100,7 +100,7 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
         FenceCommand::Proxy(flags) => flags,
         FenceCommand::Floor(command) => return command.run(FloorOf::Proxy),
     };
-    let asked = guard::asked()?;
+    let stop = guard::stop_request()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
         None => data_dir::default_parent("--data DIR")?
@@ -136,12 +136,16 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
             flags.proof.words(flags.listen)
         )),
     }
-    asked.wait();
+    stop.wait();
     proxy.stop();
     Ok(Exit::Done)
 }
 
 /// The directory name for a lock and slot: injective, and safe for any characters in the lock's name.
+///
+/// Not the escaping of URLs, although it looks like it: a dot is escaped too, because a name may be `..` and because a
+/// dot separates the slot. The names are on disk, so the digits stay lowercase, which the crate `percent-encoding` does
+/// not write.
 pub(crate) fn dir_of(lock: &str, slot: Option<u32>) -> String {
     let mut name = String::new();
     for byte in lock.bytes() {

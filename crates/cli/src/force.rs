@@ -22,7 +22,7 @@ use crate::suggest::suggested;
 use crate::waiting::holder_words;
 
 /// How often the command checks who holds the lock next.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the next holder may take to appear, beyond the cooling.
 const SLACK: Duration = Duration::from_secs(1);
 
@@ -129,7 +129,7 @@ fn warning(flags: &ForceArgs, explained: &Explanation, token: u64) -> String {
     let client = output::clean(&holder.client);
     if holder.state() == v1::HolderState::Resting {
         return format!(
-            "`{lock}` is resting after a run of {client}: nobody holds it. The rest ends at once.\n"
+            "`{lock}` is resting after a run of {client} and has no holder. The rest ends at once.\n"
         );
     }
     let alive = holder.renewed_ms.map_or(String::new(), |ms| {
@@ -192,6 +192,6 @@ async fn successor(
         if Instant::now() >= until {
             return Ok(Next::Cooling);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -169,18 +169,18 @@ pub(crate) fn end(why: &str) -> ! {
 pub(crate) struct StopRequest(Receiver<()>);
 
 /// Listens for Ctrl-C and SIGTERM. The first signal asks the process to stop; the second exits at once.
-pub(crate) fn asked() -> Result<StopRequest, CliError> {
+pub(crate) fn stop_request() -> Result<StopRequest, CliError> {
     let failed = |error| CliError::refused(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
-    let (ask, asked) = channel();
+    let (stop, stopped) = channel();
     std::thread::spawn(move || {
         for (at, signal) in signals.forever().enumerate() {
-            if at > 0 || ask.send(()).is_err() {
+            if at > 0 || stop.send(()).is_err() {
                 std::process::exit(128 + signal);
             }
         }
     });
-    Ok(StopRequest(asked))
+    Ok(StopRequest(stopped))
 }
 
 impl StopRequest {

@@ -6,7 +6,7 @@ use tenure_wire::v1;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::connection_args::{request_id, said};
+use crate::connection_args::{flag_or_variable, request_id};
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::lease;
@@ -34,8 +34,8 @@ pub(crate) struct HandOnArgs {
 }
 
 pub(crate) fn hand_on(flags: &HandOnArgs) -> Result<Exit, CliError> {
-    let lease: String = said(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
-    let token: u64 = said(flags.token, "--token", "TENURE_TOKEN")?;
+    let lease: String = flag_or_variable(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
+    let token: u64 = flag_or_variable(flags.token, "--token", "TENURE_TOKEN")?;
     flags.connection.with(async |cluster| {
         let (lease, to) =
             (lease::find(cluster, &lease).await?, lease::find(cluster, &flags.to).await?);

@@ -11,7 +11,7 @@ use v1::expect::How;
 use v1::key_service_client::KeyServiceClient;
 use v1::request::Command;
 
-use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id, said};
+use crate::connection_args::{ConnectedCluster, ConnectionArgs, flag_or_variable, request_id};
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lease;
@@ -122,7 +122,7 @@ pub(crate) struct CasArgs {
 /// Flags of `tenure key list`.
 #[derive(Args)]
 pub(crate) struct KeyListArgs {
-    /// Only names that begin so
+    /// Only names that begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
@@ -139,7 +139,7 @@ struct Bound {
     guard: GuardArgs,
 }
 
-/// What allows a write.
+/// The conditions of a write.
 #[derive(Args)]
 struct GuardArgs {
     /// Only while this lock is held under --token
@@ -199,8 +199,8 @@ pub(crate) fn run(command: &KeyCommand) -> Result<Exit, CliError> {
 impl GuardArgs {
     fn wire(&self) -> Result<Option<v1::Guard>, CliError> {
         if self.guarded {
-            let lock = said(None, "--lock", "TENURE_LOCK")?;
-            let token = said(None, "--token", "TENURE_TOKEN")?;
+            let lock = flag_or_variable(None, "--lock", "TENURE_LOCK")?;
+            let token = flag_or_variable(None, "--token", "TENURE_TOKEN")?;
             return Ok(Some(v1::Guard { lock, token }));
         }
         let both = self.lock.clone().zip(self.token);

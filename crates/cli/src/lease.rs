@@ -32,7 +32,7 @@ const DIGITS_MIN: usize = 6;
 const SHORT: usize = 8;
 
 /// The renewals per ttl, as in the SDK: one that fails can be repeated.
-const RENEWED_IN: u32 = 3;
+pub(crate) const RENEWED_IN: u32 = 3;
 
 /// What can be done with leases.
 #[derive(Subcommand)]

@@ -14,17 +14,15 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::connection_args::{ConnectedCluster, said};
+use crate::connection_args::{ConnectedCluster, flag_or_variable};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
-use crate::lease;
+use crate::lease::{self, RENEWED_IN};
 use crate::output::{self, OutputFormat};
 use crate::print_args::QuietArgs;
 use crate::signals;
 
-/// The renewals per ttl, as in the SDK: one that fails can be repeated.
-const RENEWED_IN: u32 = 3;
 /// The part of the ttl for which an acknowledged renewal is relied on, as in the SDK.
 const RELIED_ON: u32 = 2;
 /// The pause after a renewal that failed.
@@ -44,7 +42,7 @@ pub(crate) struct KeepArgs {
 
 /// Renews the lease until the command ends, a signal comes, or the lease is lost.
 pub(crate) fn keep(flags: &KeepArgs) -> Result<Exit, CliError> {
-    let given: String = said(flags.lease.clone(), "LEASE", "TENURE_LEASE")?;
+    let given: String = flag_or_variable(flags.lease.clone(), "LEASE", "TENURE_LEASE")?;
     flags.connection.with(async |cluster| {
         let lease = lease::find(cluster, &given).await?;
         let mut asked = signals::listen()?;

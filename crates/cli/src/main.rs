@@ -220,7 +220,7 @@ enum CliCommand {
     /// Set how many slots a semaphore has
     ///
     ///   tenure resize runners 12          from now on, whatever --slots says
-    ///   tenure resize runners --unset     --slots decides again, once nobody uses it
+    ///   tenure resize runners --unset     --slots decides again, once no client uses it
     ///
     /// More slots are granted at once, in the order of the queue. With fewer, holders keep theirs, and none is granted
     /// until enough were given back; who waits for more slots than there are is told. Needs `operate` for the name.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tenure::Pace;
+use tenure::LeaseTiming;
 
 use crate::duration;
 use crate::exit::Exit;
@@ -43,7 +43,7 @@ pub(crate) struct PlanArgs {
 
 /// The results.
 struct Follows {
-    pace: Pace,
+    timing: LeaseTiming,
     renew: Duration,
     retry: Duration,
     tries: u32,
@@ -70,13 +70,13 @@ pub(crate) fn plan(flags: &PlanArgs) -> Result<Exit, CliError> {
 
 impl Follows {
     fn of(flags: &PlanArgs) -> Result<Self, CliError> {
-        let pace = Pace::new(flags.ttl).and_then(|pace| pace.stop_within(flags.grace));
-        let pace = pace.map_err(|error| CliError::from(tenure::Error::Pace(error)))?;
+        let timing = LeaseTiming::new(flags.ttl).and_then(|timing| timing.stop_within(flags.grace));
+        let timing = timing.map_err(|error| CliError::from(tenure::Error::LeaseTiming(error)))?;
         if flags.drift > ALLOWED_PPM {
             let text = format!("clocks that differ by {} ppm are not allowed for", flags.drift);
             return Err(CliError::arguments(text).next(format!("at most --drift {ALLOWED_PPM}")));
         }
-        let (ttl, window) = (pace.ttl(), pace.window());
+        let (ttl, window) = (timing.ttl(), timing.window());
         let (renew, retry) = (ttl / 3, ttl / 24);
         if flags.rtt >= retry {
             let text = format!(
@@ -100,7 +100,7 @@ impl Follows {
         let once = (flags.loss / 100.0).powi(i32::try_from(tries).unwrap_or(i32::MAX));
         let renewals = 86_400.0 / renew.as_secs_f64();
         Ok(Self {
-            pace,
+            timing,
             renew,
             retry,
             tries,
@@ -116,10 +116,10 @@ impl Follows {
     fn json(&self, flags: &PlanArgs) -> serde_json::Value {
         let ms = |time: Duration| crate::lock::millis(time);
         json!({
-            "ttl_ms": ms(self.pace.ttl()), "rtt_ms": flags.rtt.as_secs_f64() * 1_000.0,
+            "ttl_ms": ms(self.timing.ttl()), "rtt_ms": flags.rtt.as_secs_f64() * 1_000.0,
             "drift_ppm": flags.drift, "grace_ms": ms(flags.grace), "renew_every_ms": ms(self.renew),
             "retry_every_ms": ms(self.retry), "tries": self.tries,
-            "doubtful_after_ms": ms(self.pace.doubtful_after()), "lost_after_ms": ms(self.pace.window()),
+            "doubtful_after_ms": ms(self.timing.doubtful_after()), "lost_after_ms": ms(self.timing.window()),
             "failover_min_ms": ms(self.failover_least), "failover_max_ms": ms(self.failover_most),
             "margin_ms": ms(self.margin), "outage_survived_ms": ms(self.outage),
             "false_loss_per_day": self.false_loss_per_day,
@@ -129,7 +129,7 @@ impl Follows {
     fn text(&self, flags: &PlanArgs) -> String {
         let shown = duration::shown;
         let (renew, retry, tries) = (shown(self.renew), shown(self.retry), self.tries);
-        let (doubt, lost) = (shown(self.pace.doubtful_after()), shown(self.pace.window()));
+        let (doubt, lost) = (shown(self.timing.doubtful_after()), shown(self.timing.window()));
         let (least, most) = (shown(self.failover_least), at_most(self.failover_most));
         let elections = if self.outage > ELECTION_MOST + flags.rtt * 2 {
             format!(
@@ -154,7 +154,7 @@ impl Follows {
              outage    {outage} without any member is ridden out, {elections}\n\
              spurious loss  {chance}\n\
              not covered  a machine frozen from outside, a write already on its way: check the token there\n",
-            ttl = shown(self.pace.ttl()),
+            ttl = shown(self.timing.ttl()),
             rtt = shown(flags.rtt),
             drift = flags.drift,
             loss = flags.loss,
@@ -221,7 +221,7 @@ mod tests {
     fn the_holder_stops_before_the_next_one_starts() {
         for ttl in [5, 15, 60, 3_600] {
             let follows = Follows::of(&flags(ttl)).unwrap();
-            let stopped = follows.pace.window() + Duration::from_secs(2);
+            let stopped = follows.timing.window() + Duration::from_secs(2);
             assert!(stopped + follows.margin < Duration::from_secs(ttl));
             assert!(follows.failover_least < follows.failover_most);
         }

@@ -6,7 +6,7 @@ use tenure_wire::v1;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::connection_args::said;
+use crate::connection_args::flag_or_variable;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
@@ -34,9 +34,9 @@ pub(crate) struct ProgressArgs {
 }
 
 pub(crate) fn progress(flags: &ProgressArgs) -> Result<Exit, CliError> {
-    let lock: String = said(flags.lock.clone(), "--lock", "TENURE_LOCK")?;
-    let lease: String = said(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
-    let token: u64 = said(flags.token, "--token", "TENURE_TOKEN")?;
+    let lock: String = flag_or_variable(flags.lock.clone(), "--lock", "TENURE_LOCK")?;
+    let lease: String = flag_or_variable(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
+    let token: u64 = flag_or_variable(flags.token, "--token", "TENURE_TOKEN")?;
     flags.connection.with(async |cluster| {
         let lease = lease::find(cluster, &lease).await?;
         let (number, lock) = (flags.number, lock.clone());

@@ -335,11 +335,11 @@ the cluster, a fence or the SDK refused, else one of these. `tenure help exit` e
     }
 
     /// Collects the words in capitals that are passed to one of `makers` anywhere in a directory of sources.
-    fn said(dir: &Path, makers: &[&str], words: &mut Vec<(String, String)>) {
+    fn collect_reasons(dir: &Path, makers: &[&str], words: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                said(&path, makers, words);
+                collect_reasons(&path, makers, words);
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
@@ -360,8 +360,8 @@ the cluster, a fence or the SDK refused, else one of these. `tenure help exit` e
     fn every_reason_that_a_command_says_stands_in_a_table() {
         let mut words = Vec::new();
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        said(&here.join("src"), &["CliError::new(", "Self::new("], &mut words);
-        said(&here.join("../client/src"), &["Error::Failed {\n"], &mut words);
+        collect_reasons(&here.join("src"), &["CliError::new(", "Self::new("], &mut words);
+        collect_reasons(&here.join("../client/src"), &["Error::Failed {\n"], &mut words);
         for (word, file) in &words {
             assert!(!find(word).is_empty(), "{word} of {file} stands in no table");
         }

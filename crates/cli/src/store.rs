@@ -119,7 +119,7 @@ pub(crate) fn run(flags: &StoreArgs) -> Result<Exit, CliError> {
         Some(StoreCommand::State(command)) => return command.run(),
         None => {}
     }
-    let asked = guard::asked()?;
+    let stop = guard::stop_request()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
         None => data_dir::default_parent("--data DIR")?.join("store"),
@@ -158,7 +158,7 @@ pub(crate) fn run(flags: &StoreArgs) -> Result<Exit, CliError> {
             flags.proof.words(flags.listen)
         )),
     }
-    asked.wait();
+    stop.wait();
     store.stop();
     Ok(Exit::Done)
 }

@@ -6,7 +6,7 @@ use tenure_wire::v1;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::connection_args::{request_id, said};
+use crate::connection_args::{flag_or_variable, request_id};
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lease;
@@ -35,8 +35,8 @@ pub(crate) struct UnlockArgs {
 }
 
 pub(crate) fn unlock(flags: &UnlockArgs) -> Result<Exit, CliError> {
-    let lease: String = said(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
-    let token: u64 = said(flags.token, "--token", "TENURE_TOKEN")?;
+    let lease: String = flag_or_variable(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
+    let token: u64 = flag_or_variable(flags.token, "--token", "TENURE_TOKEN")?;
     flags.connection.with(async |cluster| {
         let lease = lease::find(cluster, &lease).await?;
         let lock = flags.lock.clone();

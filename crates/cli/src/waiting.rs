@@ -195,7 +195,7 @@ pub(crate) fn free_slots(explained: &Explanation) -> Option<String> {
     let (slots, held) = (u64::from(lock.slots?), lock.holders.len() as u64);
     let granted = explained.quiet_ms.is_none() && explained.drained.is_none();
     let free = slots.checked_sub(held).filter(|free| *free > 0 && granted)?;
-    // Nobody passes the first in the queue, so what is free is free for its request only.
+    // No request passes the first in the queue, so free slots are free for that request only.
     let first = explained.ahead.first().or(explained.own.as_ref()).filter(|it| it.take > 1);
     if let Some(first) = first.filter(|first| u64::from(first.take) > free) {
         return Some(format!(

@@ -15,7 +15,7 @@ use crate::signals;
 /// Flags of `tenure watch`.
 #[derive(Args)]
 pub(crate) struct WatchArgs {
-    /// Only locks and keys whose names begin so
+    /// Only locks and keys whose names begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     /// From this revision on; 1 is the first [default: from now]

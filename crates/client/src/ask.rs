@@ -167,7 +167,7 @@ impl LockAsk {
     }
 
     /// Acquires this many [`slots`](Self::slots) of the semaphore, all at once or none. Each slot is one of the guard's
-    /// [`locks`](Guard::locks), with a token of its own. Nobody passes a request that waits for more slots than are
+    /// [`locks`](Guard::locks), with a token of its own. No request passes one that waits for more slots than are
     /// free. Zero counts as one. More than one needs feature level 11.
     ///
     /// ```no_run

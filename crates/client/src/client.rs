@@ -12,7 +12,7 @@ use crate::ask::LockAsk;
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::held_lease::{HeldLease, pace};
+use crate::held_lease::{HeldLease, timing_of};
 use crate::lease::Lease;
 use crate::lease_state::LeaseState;
 use crate::shared::{ClientSettings, ClientShared, TraceHook};
@@ -181,9 +181,9 @@ impl Client {
         }
         let ask =
             crate::ask::AskOptions { ttl: Some(ttl), ..crate::ask::AskOptions::new(Vec::new()) };
-        let pace = pace(&self.shared, &ask)?;
+        let timing = timing_of(&self.shared, &ask)?;
         let span = tracing::debug_span!("lease", ttl = ?ttl);
-        Ok(Lease { held: HeldLease::grant(&self.shared, pace).instrument(span).await? })
+        Ok(Lease { held: HeldLease::grant(&self.shared, timing).instrument(span).await? })
     }
 
     /// Requests a lock without queueing. Returns `None` if another client holds it.
@@ -505,11 +505,11 @@ impl Builder {
             self.settings.credentials.may_go_to(address, under_tls).map_err(Error::Setup)?;
         }
         let (began, timeout) = (Instant::now(), self.settings.timeout);
-        let patience = self.settings.retry_refused.unwrap_or(timeout);
+        let refused_for = self.settings.retry_refused.unwrap_or(timeout);
         let shared = ClientShared::start(self.settings, runtime)?;
         let session = tokio::select! {
             session = shared.session(began + timeout) => session,
-            () = shared.refused(began + patience) => None,
+            () = shared.refused(began + refused_for) => None,
         };
         match session {
             Some(_) => Ok(Client { shared }),

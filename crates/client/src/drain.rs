@@ -26,7 +26,7 @@ pub struct DrainView {
     pub prefix: String,
     /// How long ago it was closed.
     pub since: Duration,
-    /// Who closed it, as they called themselves; empty if they gave no name.
+    /// The name that the operator gave who closed it; empty if none was given.
     pub by: String,
     /// The authenticated caller that closed it; empty if there was none.
     pub principal: String,

@@ -14,7 +14,9 @@ use tokio::sync::watch;
 
 use crate::cancellation::Cancellation;
 use crate::clock;
-use crate::lease_state::{Cause, EndMessage, LeaseState, Moment, Pace, PendingGrant, Standing};
+use crate::lease_state::{
+    Cause, EndMessage, LeaseState, LeaseTiming, Moment, PendingGrant, Standing,
+};
 use crate::signal::Signal;
 use crate::watchdog;
 
@@ -52,8 +54,8 @@ pub struct StoreHold {
 
 impl StoreAsk {
     /// Reads the clock. The caller must send the request after this call.
-    pub fn sent(pace: Pace) -> Self {
-        let mut asking = PendingGrant::new(pace);
+    pub fn sent(timing: LeaseTiming) -> Self {
+        let mut asking = PendingGrant::new(timing);
         asking.sent(clock::read());
         Self { asking, token: Token::from_u64(1).expect("1 is a token") }
     }
@@ -136,7 +138,7 @@ impl StoreHold {
         let now = clock::read();
         self.with(|state| {
             if ours {
-                let ttl = state.pace().ttl();
+                let ttl = state.timing().ttl();
                 state.renewed(number, ttl, Revision(0), now);
             } else {
                 state.ended(Cause::Gone, now);
@@ -157,12 +159,12 @@ impl StoreHold {
 
     /// How long the store keeps the lock after a renewal.
     pub fn ttl(&self) -> Duration {
-        self.lock().pace().ttl()
+        self.lock().timing().ttl()
     }
 
     /// How long to wait for one renewal attempt.
     pub fn answer_timeout(&self) -> Duration {
-        self.lock().pace().window()
+        self.lock().timing().window()
     }
 
     /// Records that the work has stopped. Returns whether to release the lock, once.

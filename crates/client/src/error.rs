@@ -9,7 +9,7 @@ use tenure_wire::reason::Retry;
 use tenure_wire::{refusal::refusal_from, v1};
 
 use crate::client::Tried;
-use crate::lease_state::{Lost, PaceError};
+use crate::lease_state::{LeaseTimingError, Lost};
 
 /// Why an operation did not succeed, and what the caller may conclude.
 ///
@@ -77,7 +77,7 @@ pub enum Error {
     },
     /// The times of a lease do not fit each other.
     #[error("{0}")]
-    Pace(#[from] PaceError),
+    LeaseTiming(#[from] LeaseTimingError),
     /// The client cannot be set up: an invalid address, no thread, no timer.
     #[error("the client cannot be set up: {0}")]
     Setup(String),

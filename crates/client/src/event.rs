@@ -27,7 +27,7 @@ pub enum Subject {
     Settings,
 }
 
-/// What happened.
+/// The change that the event reports.
 ///
 /// ```
 /// # use tenure::EventCause;
@@ -115,7 +115,7 @@ pub enum EventCause {
 pub struct Event {
     /// What the event is about.
     pub subject: Subject,
-    /// What happened.
+    /// The change that the event reports.
     pub cause: EventCause,
     /// The name of the lock or key; empty in events about leases and settings.
     pub name: String,

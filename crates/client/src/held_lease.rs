@@ -15,7 +15,8 @@ use crate::clock;
 use crate::error::{Error, strange};
 use crate::guard::Lock;
 use crate::lease_state::{
-    Cause, ClockReading, EndMessage, GrantLoss, LeaseState, Moment, Pace, PendingGrant, Standing,
+    Cause, ClockReading, EndMessage, GrantLoss, LeaseState, LeaseTiming, Moment, PendingGrant,
+    Standing,
 };
 use crate::shared::{ClientShared, Doubt, RequestIdentity, SentRequest};
 use crate::signal::{Signal, publish};
@@ -100,13 +101,16 @@ impl HeldLease {
     }
 
     /// Requests a lease from the cluster.
-    pub(crate) async fn grant(shared: &Arc<ClientShared>, pace: Pace) -> Result<Arc<Self>, Error> {
-        let mut asking = PendingGrant::new(pace);
-        let new = new_lease(shared, &pace);
+    pub(crate) async fn grant(
+        shared: &Arc<ClientShared>,
+        timing: LeaseTiming,
+    ) -> Result<Arc<Self>, Error> {
+        let mut asking = PendingGrant::new(timing);
+        let new = new_lease(shared, &timing);
         let id = new.lease;
         // Granting by id is harmless to repeat; the lease time counts from the first send.
         asking.sent(clock::read());
-        let within = shared.settings.timeout.min(pace.window());
+        let within = shared.settings.timeout.min(timing.window());
         let command = Command::GrantLease(new);
         let answer = shared.call_within(command, RequestIdentity::Harmless, within).await;
         let granted = match answer {
@@ -206,7 +210,7 @@ impl HeldLease {
             let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
             signals.get(&loss.token).cloned()
         };
-        // After the work has stopped, the loss concerns no one.
+        // After the work has stopped, the loss has no effect.
         if signal.is_some_and(|signal| signal.fire(loss.lost.clone())) && !loss.stopped {
             let (lock, token, cause) = (&loss.lock, loss.token, loss.lost.word());
             let lease = self.id;
@@ -473,10 +477,10 @@ impl Drop for Seq {
 }
 
 /// Builds a request for a new lease, under an id chosen here so that the request can be repeated.
-pub(crate) fn new_lease(shared: &ClientShared, pace: &Pace) -> v1::NewLease {
+pub(crate) fn new_lease(shared: &ClientShared, timing: &LeaseTiming) -> v1::NewLease {
     let id = i64::try_from(clock::random() >> 1).unwrap_or(1).max(1);
     v1::NewLease {
-        ttl_ms: u64::try_from(pace.ttl().as_millis()).unwrap_or(u64::MAX),
+        ttl_ms: u64::try_from(timing.ttl().as_millis()).unwrap_or(u64::MAX),
         lease: id,
         client: shared.settings.name.clone(),
         metadata: Default::default(),
@@ -514,11 +518,11 @@ async fn revoke(shared: &Arc<ClientShared>, id: i64, handle: Handle) -> Result<(
 }
 
 /// Computes the timing of a new lease from the client's settings and the request's options.
-pub(crate) fn pace(shared: &ClientShared, ask: &AskOptions) -> Result<Pace, Error> {
-    let pace = Pace::new(ask.ttl.unwrap_or(shared.settings.ttl))?;
-    let pace = match ask.window.or(shared.settings.window) {
-        Some(window) => pace.with_window(window)?,
-        None => pace,
+pub(crate) fn timing_of(shared: &ClientShared, ask: &AskOptions) -> Result<LeaseTiming, Error> {
+    let timing = LeaseTiming::new(ask.ttl.unwrap_or(shared.settings.ttl))?;
+    let timing = match ask.window.or(shared.settings.window) {
+        Some(window) => timing.with_window(window)?,
+        None => timing,
     };
-    Ok(pace.stop_within(ask.grace.unwrap_or(shared.settings.grace))?)
+    Ok(timing.stop_within(ask.grace.unwrap_or(shared.settings.grace))?)
 }

@@ -102,7 +102,7 @@ impl HistoryAsk {
         self
     }
 
-    /// Only events of clients whose names begin so.
+    /// Only events of clients whose names begin with this text.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {

@@ -103,10 +103,10 @@ pub use hand_on::StillHeld;
 pub use history::{HistoryAsk, Past};
 pub use key::{Key, KeyValue};
 pub use lease::Lease;
-pub use lease_state::{Cause, Lost, PaceError, Standing};
+pub use lease_state::{Cause, LeaseTimingError, Lost, Standing};
 #[cfg(feature = "internals")]
 #[doc(hidden)]
-pub use lease_state::{Moment, Pace};
+pub use lease_state::{LeaseTiming, Moment};
 pub use tenure_types::{
     Draining, Held, Holder, LeaseId, Limit, Name, Quota, QuotaSetter, QuotaSource, Refusal,
     Revision, RingLink, SupersededBy, Token, Verb,

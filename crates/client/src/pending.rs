@@ -221,7 +221,7 @@ impl RequestHandle {
 
     /// How long ago the request was queued.
     pub(crate) fn ago(&self) -> Duration {
-        clock::boot().since(self.slot.asked())
+        clock::boot().since(self.slot.sent_at())
     }
 }
 

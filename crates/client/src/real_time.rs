@@ -40,7 +40,10 @@ impl Bell {
     pub(crate) const fn ring(&self) {}
 }
 
-/// Gives back what the watchdog does: a thread is to do it.
-pub(crate) const fn look<L: FnMut() -> Option<Option<Moment>>>(_: &Bell, look: L) -> Option<L> {
-    Some(look)
+/// Returns the check, so that the watchdog calls it from a thread.
+pub(crate) const fn run_as_task<L: FnMut() -> Option<Option<Moment>>>(
+    _: &Bell,
+    check: L,
+) -> Option<L> {
+    Some(check)
 }

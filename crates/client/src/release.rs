@@ -74,7 +74,7 @@ type UnfinishedLocks = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// The final requests of a guard. If the caller stops waiting, they continue in the background.
 struct Finishing {
-    rest: Option<UnfinishedLocks>,
+    requests: Option<UnfinishedLocks>,
     /// What to send instead if the runtime ends first.
     last: Vec<Command>,
     shared: Arc<ClientShared>,
@@ -84,10 +84,10 @@ impl Future for Finishing {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(rest) = &mut self.rest else { return Poll::Pending };
-        let done = rest.as_mut().poll(context);
+        let Some(requests) = &mut self.requests else { return Poll::Pending };
+        let done = requests.as_mut().poll(context);
         if done.is_ready() {
-            self.rest = None;
+            self.requests = None;
         }
         done
     }
@@ -95,9 +95,9 @@ impl Future for Finishing {
 
 impl Drop for Finishing {
     fn drop(&mut self) {
-        if let Some(rest) = self.rest.take() {
+        if let Some(requests) = self.requests.take() {
             self.shared.clean_up(std::mem::take(&mut self.last), async move {
-                match rest.await {
+                match requests.await {
                     // The guard has reported a loss already.
                     Ok(()) | Err(Error::Lost(_)) => {}
                     Err(error) => {
@@ -139,24 +139,24 @@ impl Releasing {
     }
 
     /// The slow path: continues the release until it is answered.
-    fn rest(&mut self) -> Option<Finishing> {
+    fn finish(&mut self) -> Option<Finishing> {
         let lock = self.lock.take()?;
         let (held, token, asked) = (self.held.clone(), self.token, self.asked.take());
         let (turns, shared) = (std::mem::take(&mut self.turns), held.shared.clone());
         let last = vec![held.release_request(lock.clone(), token)];
-        let rest: UnfinishedLocks = Box::pin(async move {
+        let requests: UnfinishedLocks = Box::pin(async move {
             let done = held.release_asked(lock, token, asked).await;
             held.unlisten(token);
             drop(turns);
             done
         });
-        Some(Finishing { rest: Some(rest), last, shared })
+        Some(Finishing { requests: Some(requests), last, shared })
     }
 }
 
 impl Drop for Releasing {
     fn drop(&mut self) {
-        drop(self.rest());
+        drop(self.finish());
     }
 }
 
@@ -175,8 +175,8 @@ impl GuardState {
         if releasing.soon().await {
             return Ok(());
         }
-        match releasing.rest() {
-            Some(rest) => rest.await,
+        match releasing.finish() {
+            Some(requests) => requests.await,
             None => Ok(()),
         }
     }
@@ -185,9 +185,9 @@ impl GuardState {
     fn finishing(self, tokens: Vec<Token>, span: tracing::Span) -> Finishing {
         let shared = self.held.shared.clone();
         let last = self.held.end_commands(&tokens, self.own);
-        let rest: UnfinishedLocks =
+        let requests: UnfinishedLocks =
             Box::pin(async move { self.finish(&tokens).await }.instrument(span));
-        Finishing { rest: Some(rest), last, shared }
+        Finishing { requests: Some(requests), last, shared }
     }
 
     /// Tells the cluster that the work has stopped, in the way that fits the lease.

@@ -110,7 +110,7 @@ fn failed(parts: &[RenewalPart]) {
 
 /// Sends one renewal to one member.
 async fn one(shared: Arc<ClientShared>, session: Arc<Session>, parts: Vec<RenewalPart>) {
-    let windows = parts.iter().map(|(lease, _)| lease.with(|state| state.pace().window()));
+    let windows = parts.iter().map(|(lease, _)| lease.with(|state| state.timing().window()));
     let answer_timeout = windows.min().unwrap_or_default();
     let command = Command::Renew(v1::RenewRequest {
         generations: parts.iter().map(|(lease, _)| lease.handle.generation).collect(),
@@ -156,7 +156,7 @@ async fn read_holdings(shared: Arc<ClientShared>, lease: Arc<HeldLease>) {
         lease_generation: lease.handle.generation,
         ..Default::default()
     };
-    let window = lease.with(|state| state.pace().window());
+    let window = lease.with(|state| state.timing().window());
     let asked = shared.call_within(Command::GetLease(ask), RequestIdentity::Harmless, window).await;
     let now = clock::read();
     match asked {

@@ -28,7 +28,7 @@ pub(crate) struct ResponseSlot {
 
 #[derive(Default)]
 struct SlotState {
-    asked_us: u64,
+    sent_us: u64,
     /// The first message is kept apart, because most requests receive only one.
     first: Option<Response>,
     more: VecDeque<Response>,
@@ -45,8 +45,8 @@ impl ResponseSlot {
     }
 
     /// Resets the slot for a request that is sent now.
-    pub(crate) fn begin(&self, asked: Moment) {
-        *self.lock() = SlotState { asked_us: asked.micros(), ..SlotState::default() };
+    pub(crate) fn begin(&self, sent_at: Moment) {
+        *self.lock() = SlotState { sent_us: sent_at.micros(), ..SlotState::default() };
     }
 
     /// Cancels the subscription: drops buffered messages and marks the request answered.
@@ -99,7 +99,7 @@ impl ResponseSlot {
     #[must_use]
     pub(crate) fn late_after(&self, time: Duration, now: Moment) -> Option<Waker> {
         let mut inner = self.lock();
-        if inner.answered || inner.late || now.since(inner.asked()) < time {
+        if inner.answered || inner.late || now.since(inner.sent_at()) < time {
             return None;
         }
         inner.late = true;
@@ -107,20 +107,20 @@ impl ResponseSlot {
     }
 
     /// When the request was sent.
-    pub(crate) fn asked(&self) -> Moment {
-        self.lock().asked()
+    pub(crate) fn sent_at(&self) -> Moment {
+        self.lock().sent_at()
     }
 
     /// Since when an answer is owed, if one is.
     pub(crate) fn owed_since(&self) -> Option<Moment> {
         let inner = self.lock();
-        (!inner.answered).then(|| inner.asked())
+        (!inner.answered).then(|| inner.sent_at())
     }
 }
 
 impl SlotState {
-    fn asked(&self) -> Moment {
-        Moment::from_micros(self.asked_us)
+    fn sent_at(&self) -> Moment {
+        Moment::from_micros(self.sent_us)
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Response> {

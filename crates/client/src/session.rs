@@ -31,10 +31,10 @@ const SILENT: Duration = Duration::from_secs(2);
 const TRY: Duration = Duration::from_secs(3);
 /// How often the session checks for that, and for requests that have waited for an answer since the last check or
 /// longer.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// A request that may wait at least this long waits without a timer at first: as long as the runtime runs, the
 /// session's check marks it late before that.
-pub(crate) const PATIENT: Duration = Duration::from_secs(2);
+pub(crate) const UNTIMED_MIN: Duration = Duration::from_secs(2);
 /// The flow-control windows: how many bytes may be on their way to the client before it has read them.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
@@ -313,18 +313,18 @@ async fn read(
 ) {
     let heard = &ending.0;
     let mut over = heard.over.subscribe();
-    let mut looks = tokio::time::interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut checks = tokio::time::interval(POLL_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut wakers = Vec::new();
     loop {
         let message = tokio::select! {
             message = from.message() => message,
             _ = over.wait_for(|over| *over) => break,
-            _ = looks.tick() => {
+            _ = checks.tick() => {
                 if heard.is_overdue() {
                     break;
                 }
-                heard.pending.late_after(LOOK, &mut wakers);
+                heard.pending.late_after(POLL_INTERVAL, &mut wakers);
                 continue;
             }
         };

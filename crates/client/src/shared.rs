@@ -23,7 +23,7 @@ use crate::lease_state::{Cause, Lost, Moment};
 use crate::pending::RequestHandle;
 use crate::renew;
 use crate::response_slot::Response;
-use crate::session::{PATIENT, Session};
+use crate::session::{Session, UNTIMED_MIN};
 use crate::surroundings;
 use crate::tls::{TlsFiles, TlsTrust};
 use crate::watchdog::WatchdogTimer;
@@ -92,7 +92,7 @@ pub(crate) struct ClientShared {
     state: Mutex<Option<ClusterIncarnation>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
-    /// For tests: nothing runs.
+    /// Pauses the whole client, for tests.
     pub(crate) pause: surroundings::Pause,
 }
 
@@ -168,9 +168,9 @@ impl ClientShared {
             pause: Default::default(),
         });
         let weak = Arc::downgrade(&shared);
-        let looked_after = weak.clone();
-        let look = move || Some(looked_after.upgrade()?.look_after());
-        shared.watchdog.start(look).map_err(setup)?;
+        let checked = weak.clone();
+        let check = move || Some(checked.upgrade()?.check_leases());
+        shared.watchdog.start(check).map_err(setup)?;
         let known = shared.settings.addresses.clone();
         shared.runtime.spawn(ConnectionManager::new(weak.clone(), known, publish).run());
         shared.runtime.spawn(renew::run(weak));
@@ -240,10 +240,10 @@ impl ClientShared {
         waited.ok()?.ok()?.first.clone()
     }
 
-    /// Waits from `patience` on until every address refuses a session.
-    pub(crate) async fn refused(&self, patience: Instant) {
+    /// Waits until every address refuses a session, but at least until `from`.
+    pub(crate) async fn refused(&self, from: Instant) {
         let mut sessions = self.sessions.clone();
-        tokio::time::sleep_until(patience).await;
+        tokio::time::sleep_until(from).await;
         if sessions.wait_for(|sessions| sessions.refused).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -318,7 +318,7 @@ impl ClientShared {
     /// If it is not answered, [`call_twice`](Self::call_twice) continues with it.
     pub(crate) fn ask_now(&self, command: Command) -> Option<SentRequest> {
         let within = self.settings.timeout;
-        if within < PATIENT {
+        if within < UNTIMED_MIN {
             return None;
         }
         let mut request = RequestIdentity::Harmless.request(command);
@@ -437,7 +437,7 @@ impl ClientShared {
     pub(crate) fn register(&self, lease: &Arc<HeldLease>) {
         self.lock().insert(lease.handle, Arc::downgrade(lease));
         let (due, lost_at) = lease.with(|state| (state.due(), state.lost_at()));
-        // Wake the watchdog and the renewal task only if they would look too late; with thousands of leases that is
+        // Wake the watchdog and the renewal task only if they would check too late; with thousands of leases that is
         // rare.
         self.watchdog.wake_before(lost_at);
         if due.micros() < self.next_beat_us.load(Ordering::SeqCst) {
@@ -479,7 +479,7 @@ impl ClientShared {
     }
 
     /// Checks whether any lease is over, and returns when to check again.
-    pub(crate) fn look_after(&self) -> Option<Moment> {
+    pub(crate) fn check_leases(&self) -> Option<Moment> {
         if self.pause.is_on() {
             return None;
         }

@@ -18,7 +18,7 @@ pub(crate) struct Signal {
 /// A function to call when the signal fires.
 type LossCall = Box<dyn FnOnce(&Lost) + Send>;
 
-/// What most guards do not have, so it is created on demand.
+/// State that most guards never need; created on demand.
 #[derive(Default)]
 struct Listeners {
     /// Publishes the standing of the grant, if a caller subscribed to it.
@@ -67,7 +67,7 @@ impl Signal {
         }
     }
 
-    /// Subscribes to the standing, which is `now`. The caller keeps it from changing meanwhile.
+    /// Subscribes to the standing, whose present value is `now`. The caller must prevent changes during this call.
     pub(crate) fn standings(&self, now: Standing) -> watch::Receiver<Standing> {
         let mut listeners = self.listeners();
         listeners.standing.get_or_insert_with(|| watch::Sender::new(now)).subscribe()

@@ -41,17 +41,17 @@ pub enum HolderState {
     /// The lock was taken away. The next client starts when the holder has confirmed that it stopped, or after this
     /// time.
     Revoking {
-        /// How much longer at most.
+        /// The time that is left, at most.
         left: Duration,
     },
     /// The lock-delay after an end that the holder did not ask for.
     Delayed {
-        /// How much longer.
+        /// The time that is left.
         left: Duration,
     },
     /// No client holds the lock, and its [`min_hold`](crate::LockAsk::min_hold) since the grant is not over.
     Resting {
-        /// How much longer.
+        /// The time that is left.
         left: Duration,
     },
 }

@@ -39,12 +39,12 @@ pub struct VirtualTimeScope {
 }
 
 /// Connects through `dial` to all addresses that end in `suffix`, from now on.
-pub fn reach(suffix: &str, dial: impl Fn(&str) -> Option<DuplexStream> + 'static) {
+pub fn add_dialler(suffix: &str, dial: impl Fn(&str) -> Option<DuplexStream> + 'static) {
     DIALLERS.with_borrow_mut(|all| all.push((suffix.to_owned(), Rc::new(dial))));
 }
 
-/// Undoes [`reach`].
-pub fn leave(suffix: &str) {
+/// Undoes [`add_dialler`].
+pub fn remove_dialler(suffix: &str) {
     DIALLERS.with_borrow_mut(|all| all.retain(|(it, _)| it != suffix));
 }
 
@@ -126,19 +126,19 @@ impl Bell {
     }
 }
 
-/// Does what the watchdog's thread does as a task, where this thread's clients go by the time of its runtime; elsewhere
-/// gives it back.
-pub(crate) fn look<L>(bell: &Bell, mut look: L) -> Option<L>
+/// Calls the check of the watchdog from a task, if the clients of this thread use the time of its runtime. Otherwise
+/// returns the check.
+pub(crate) fn run_as_task<L>(bell: &Bell, mut check: L) -> Option<L>
 where
     L: FnMut() -> Option<Option<Moment>> + Send + 'static,
 {
     if read().is_none() {
-        return Some(look);
+        return Some(check);
     }
     let bell = bell.0.clone();
     tokio::spawn(async move {
         let far = Duration::from_secs(3_600);
-        while let Some(next) = look() {
+        while let Some(next) = check() {
             let now = read().map_or(Moment::from_micros(0), |reading| reading.boot);
             let sleep = next.map_or(far, |next| next.since(now));
             tokio::select! {
@@ -155,8 +155,8 @@ impl crate::Client {
     #[doc(hidden)]
     pub fn pause(&self, pause: bool) {
         self.shared.pause.set(pause);
-        // Its own clock is what a process that runs again can look at first.
-        self.shared.look_after();
+        // Its own clock is what a process that runs again can read first.
+        self.shared.check_leases();
         self.shared.watchdog.wake();
         self.shared.renew.notify_one();
     }

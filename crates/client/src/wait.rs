@@ -21,11 +21,11 @@ use crate::ask_update::{AskUpdate, GrantedAt, at, locks, update_of};
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::guard::Guard;
-use crate::held_lease::{HeldLease, Seq, give_back, new_lease, pace};
+use crate::held_lease::{HeldLease, Seq, give_back, new_lease, timing_of};
 use crate::lease_state::{Cause, PendingGrant, Standing};
 use crate::local_queue::{self, LocalPermits};
 use crate::response_slot::Response;
-use crate::session::PATIENT;
+use crate::session::UNTIMED_MIN;
 use crate::shared::{ClientShared, RequestIdentity, SentRequest};
 
 pub(crate) use upgrade::upgrade;
@@ -79,11 +79,11 @@ pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<
 pub(crate) async fn own(shared: Arc<ClientShared>, ask: AskOptions) -> Result<Guard, Error> {
     let until = deadline(&shared, &ask);
     let began = Instant::now();
-    let reach = began + shared.settings.timeout;
-    let reach = until.map_or(reach, |until| reach.min(until + SLACK));
+    let connect_by = began + shared.settings.timeout;
+    let connect_by = until.map_or(connect_by, |until| connect_by.min(until + SLACK));
     let mut attempts = Attempts::default();
     for turn in 0_u32.. {
-        match own_once(&shared, &ask, until, reach, &mut attempts).await {
+        match own_once(&shared, &ask, until, connect_by, &mut attempts).await {
             // This attempt was not sent, but an earlier one was.
             Some(Err(Error::Unavailable)) if turn > 0 => return Err(attempts.failed(began)),
             Some(done) => return done,
@@ -91,7 +91,7 @@ pub(crate) async fn own(shared: Arc<ClientShared>, ask: AskOptions) -> Result<Gu
         }
         // The first answer came too late to be of use: start again with a new lease, within the time of any other
         // request.
-        if Instant::now() >= reach || !shared.spend() {
+        if Instant::now() >= connect_by || !shared.spend() {
             break;
         }
     }
@@ -142,17 +142,17 @@ async fn own_once(
     shared: &Arc<ClientShared>,
     ask: &AskOptions,
     until: Option<Instant>,
-    reach: Instant,
+    connect_by: Instant,
     attempts: &mut Attempts,
 ) -> Option<Result<Guard, Error>> {
-    let pace = match pace(shared, ask) {
-        Ok(pace) => pace,
+    let timing = match timing_of(shared, ask) {
+        Ok(timing) => timing,
         Err(error) => return Some(Err(error)),
     };
-    let (began, mut asking) = (Instant::now(), PendingGrant::new(pace));
+    let (began, mut asking) = (Instant::now(), PendingGrant::new(timing));
     // An answer after this leaves too little of the window to be of use.
-    let worthless = began + pace.window() * 3 / 4;
-    let new = new_lease(shared, &pace);
+    let worthless = began + timing.window() * 3 / 4;
+    let new = new_lease(shared, &timing);
     let mut orphan = OrphanLease { shared: shared.clone(), id: new.lease, sent: false };
     let mut request = ask.request(left_ms(ask, until));
     request.new_lease = Some(Box::new(new));
@@ -166,14 +166,14 @@ async fn own_once(
             return Some(Err(Error::Closed));
         }
         let session = match ask.wait {
-            WaitLimit::No => shared.session_at_once(reach).await,
-            WaitLimit::For(_) | WaitLimit::Unlimited => shared.session(reach).await,
+            WaitLimit::No => shared.session_at_once(connect_by).await,
+            WaitLimit::For(_) | WaitLimit::Unlimited => shared.session(connect_by).await,
         };
         let Some(session) = session else {
             let refusal = || attempts.refusal().unwrap_or_else(|| shared.no_session());
             return Some(Err(if orphan.sent { attempts.failed(began) } else { refusal() }));
         };
-        if Instant::now() >= worthless.min(reach) {
+        if Instant::now() >= worthless.min(connect_by) {
             return None;
         }
         // Read the clock before the send; a repetition under the same lease also counts from here.
@@ -185,7 +185,8 @@ async fn own_once(
         };
         orphan.sent = true;
         attempts.send();
-        let Ok(said) = tokio::time::timeout_at(worthless.min(reach), asked.next()).await else {
+        let Ok(said) = tokio::time::timeout_at(worthless.min(connect_by), asked.next()).await
+        else {
             attempts.doubt();
             session.suspect();
             return None;
@@ -202,12 +203,12 @@ async fn own_once(
             }
             AskUpdate::Again(after, error) => {
                 attempts.refuse(error);
-                nap(clock::jittered(PAUSE).max(after), Some(reach)).await;
+                nap(clock::jittered(PAUSE).max(after), Some(connect_by)).await;
                 continue;
             }
             AskUpdate::Doubt => {
                 attempts.doubt();
-                nap(clock::jittered(PAUSE), Some(reach)).await;
+                nap(clock::jittered(PAUSE), Some(connect_by)).await;
                 continue;
             }
             AskUpdate::Over if ask.supersede.is_some() => {
@@ -267,7 +268,7 @@ impl PlaceCleanup {
     fn ask_now(&mut self, until: Option<Instant>) -> Option<SentRequest> {
         let ask = self.ask.as_ref()?;
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
-        if until.map_or(FAR, left) < PATIENT {
+        if until.map_or(FAR, left) < UNTIMED_MIN {
             return None;
         }
         let session = self.held.shared.session_now()?;
@@ -396,8 +397,8 @@ impl StandingAsk<'_> {
         let (mut sent, mut pause) = (asked.is_some(), PAUSE);
         let mut attempts = Attempts { pending: sent, ..Attempts::default() };
         if ask.wait == WaitLimit::No && !sent {
-            let reach = limit.unwrap_or_else(|| began + AT_ONCE);
-            if held.shared.session_at_once(reach).await.is_none() {
+            let connect_by = limit.unwrap_or_else(|| began + AT_ONCE);
+            if held.shared.session_at_once(connect_by).await.is_none() {
                 return Err(held.shared.no_session().into());
             }
         }

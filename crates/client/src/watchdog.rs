@@ -40,25 +40,27 @@ impl WatchdogTimer {
         Ok(Self { timer: Arc::new(timer) })
     }
 
-    /// Starts the thread. Whenever it wakes it calls `look`, which returns when to check again, or that nothing is left
+    /// Starts the thread. Whenever it wakes it calls `check`, which returns when to check again, or that nothing is left
     /// to watch.
     pub(crate) fn start(
         &self,
-        look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
+        check: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
     ) -> io::Result<()> {
         #[cfg(test)]
         if mutant!("timer_on_runtime") {
-            on_the_runtime(look);
+            on_the_runtime(check);
             return Ok(());
         }
-        let Some(mut look) = surroundings::look(&self.timer.bell, look) else { return Ok(()) };
+        let Some(mut check) = surroundings::run_as_task(&self.timer.bell, check) else {
+            return Ok(());
+        };
         let timer = self.timer.clone();
         let work = move || {
             loop {
                 timer.alarm.wait();
                 let before = timer.wakes.load(Ordering::SeqCst);
                 timer.next_us.store(u64::MAX, Ordering::SeqCst);
-                let Some(next) = look() else { return };
+                let Some(next) = check() else { return };
                 if let Some(next) = next {
                     timer.alarm.set(next);
                     timer.next_us.store(next.micros(), Ordering::SeqCst);
@@ -97,9 +99,9 @@ impl Drop for WatchdogTimer {
 
 /// The planted bug of a client whose only timer runs on the runtime that the work may block.
 #[cfg(test)]
-fn on_the_runtime(mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static) {
+fn on_the_runtime(mut check: impl FnMut() -> Option<Option<Moment>> + Send + 'static) {
     tokio::spawn(async move {
-        while look().is_some() {
+        while check().is_some() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     });
@@ -115,7 +117,7 @@ mod tests {
     use crate::clock;
     use crate::guard::{Guard, Lock};
     use crate::held_lease::HeldLease;
-    use crate::lease_state::{Pace, PendingGrant};
+    use crate::lease_state::{LeaseTiming, PendingGrant};
     use crate::local_queue::LocalPermits;
     use crate::plant;
     use crate::shared::{ClientSettings, ClientShared};
@@ -139,7 +141,7 @@ mod tests {
                 credentials: Default::default(),
             };
             let shared = ClientShared::start(settings, runtime.handle().clone()).unwrap();
-            let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());
+            let mut asking = PendingGrant::new(LeaseTiming::new(TTL).unwrap());
             asking.sent(clock::read());
             let state = asking.granted(clock::read()).unwrap();
             let granted = v1::Lease {

@@ -68,9 +68,9 @@ impl Machine {
                 };
                 ensure(fits, "S1", format_args!("a grant of lock `{}` has no room", lock.name))?;
             }
-            let seats = || grants().map(|grant| (grant.mode.slot(), grant.token));
+            let slots_and_tokens = || grants().map(|grant| (grant.mode.slot(), grant.token));
             ensure(
-                seats().zip(seats().skip(1)).all(|(a, b)| match (a.0, b.0) {
+                slots_and_tokens().zip(slots_and_tokens().skip(1)).all(|(a, b)| match (a.0, b.0) {
                     (Some(a), Some(b)) => a < b,
                     _ => a.1 < b.1,
                 }),
@@ -83,7 +83,7 @@ impl Machine {
             ensure(
                 lock.grants.len > 0 || lock.queue.len > 0 || lock.sized,
                 "Q2",
-                format_args!("lock `{}` exists for nobody", lock.name),
+                format_args!("lock `{}` exists without a holder or a waiter", lock.name),
             )?;
             ensure(
                 self.names.find(&self.locks, lock.name.as_bytes()) == Some(slot),

@@ -1,14 +1,13 @@
 //! Lists the levels of the machine's rules: from which level on each rule holds.
 
-#[allow(unused_imports, reason = "for the links in the comments")]
-use crate::request::{Acquire, Command};
-
-/// The level from which on the machine counts acquire requests and executes [`Command::Abandon`]. Below it the machine
-/// refuses that command as a build that cannot decode it does: `Malformed`.
+/// The level from which on the machine counts acquire requests and executes
+/// [`Command::Abandon`](crate::request::Command::Abandon). Below it the machine refuses that command as a build that
+/// cannot decode it does: `Malformed`.
 pub const LEVEL_ABANDON: u16 = 2;
 
-/// The level from which on the machine knows who owns leases and keys, and executes [`Command::SetAccess`]. Below it
-/// the machine refuses that command as `Malformed`.
+/// The level from which on the machine knows who owns leases and keys, and executes
+/// [`Command::SetAccess`](crate::request::Command::SetAccess). Below it the machine refuses that command as
+/// `Malformed`.
 pub const LEVEL_ACCESS: u16 = 3;
 
 /// The level from which on what the cluster records about a command is complete enough to explain it later, and access
@@ -18,28 +17,32 @@ pub const LEVEL_RECORDS: u16 = 4;
 /// The level from which on the access rules record who set each quota, and a refusal by a quota names them.
 pub const LEVEL_SETTERS: u16 = 5;
 
-/// The level from which on an acquire request may have a [`min_hold`](Acquire::min_hold_ms). Below it the machine
-/// refuses such a request as `Malformed`.
+/// The level from which on an acquire request may have a [`min_hold`](crate::request::Acquire::min_hold_ms). Below it
+/// the machine refuses such a request as `Malformed`.
 pub const LEVEL_MIN_HOLD: u16 = 6;
 
 /// The level from which on a prefix can be drained, and a request can supersede older ones. Below it the machine
-/// refuses [`Command::Drain`], [`Command::Undrain`] and a request with [`supersede`](Acquire::supersede) or
-/// [`resume`](Acquire::resume) as `Malformed`.
+/// refuses [`Command::Drain`](crate::request::Command::Drain), [`Command::Undrain`](crate::request::Command::Undrain)
+/// and a request with [`supersede`](crate::request::Acquire::supersede) or [`resume`](crate::request::Acquire::resume)
+/// as `Malformed`.
 pub const LEVEL_POLICY: u16 = 7;
 
-/// The level from which on an acquire request may have a [`priority`](Acquire::priority). Below it the machine refuses
-/// such a request as `Malformed`.
+/// The level from which on an acquire request may have a [`priority`](crate::request::Acquire::priority). Below it the
+/// machine refuses such a request as `Malformed`.
 pub const LEVEL_PRIORITY: u16 = 8;
 
-/// The level from which on an acquire request may promise [`progress`](Acquire::progress_within_ms). Below it the
-/// machine refuses such a request and [`Command::Progress`] as `Malformed`.
+/// The level from which on an acquire request may promise [`progress`](crate::request::Acquire::progress_within_ms).
+/// Below it the machine refuses such a request and [`Command::Progress`](crate::request::Command::Progress) as
+/// `Malformed`.
 pub const LEVEL_PROGRESS: u16 = 9;
 
 /// The level from which on shared holds can be upgraded and holds can be handed on, and from which on the search for
 /// deadlocks of a request that passes others also visits the places before it, where these can be part of a new cycle.
-/// Below it the machine refuses [`Command::Upgrade`] and [`Command::HandOn`] as `Malformed`.
+/// Below it the machine refuses [`Command::Upgrade`](crate::request::Command::Upgrade) and
+/// [`Command::HandOn`](crate::request::Command::HandOn) as `Malformed`.
 pub const LEVEL_HAND_ON: u16 = 10;
 
 /// The level from which on an acquire request may take several slots of a semaphore, and the number of slots can be
-/// set. Below it the machine refuses such a request and [`Command::Resize`] as `Malformed`.
+/// set. Below it the machine refuses such a request and [`Command::Resize`](crate::request::Command::Resize) as
+/// `Malformed`.
 pub const LEVEL_SHARES: u16 = 11;

@@ -64,7 +64,7 @@ pub enum Command<'a> {
     Revoke {
         /// The lease to end.
         lease: LeaseRef,
-        /// Who revokes it.
+        /// The client or operator that revokes it.
         by: Revoker<'a>,
     },
     /// Acquire locks, all or none.

@@ -26,7 +26,7 @@ pub struct RepairRequest<'a> {
 pub struct FloorRepair {
     /// The wall clock of the machine, in milliseconds since 1970.
     pub at_unix_ms: u64,
-    /// Who asked for it.
+    /// The operator that asked for the repair.
     pub by: String,
     /// The lock.
     pub lock: String,

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_changes_while_founding_does_not_split_the_founders() {
+    fn an_address_that_changes_during_bootstrap_does_not_split_the_founders() {
         // Member 3 moves from h:3 to h:33 after member 1 asked it and before member 2 asks it.
         let mut first = new(record(1, "h:1"));
         first.turn(0);

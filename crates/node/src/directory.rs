@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_state_holds_the_book_and_is_the_same_everywhere() {
+    fn the_first_state_holds_the_directory_and_is_the_same_everywhere() {
         let founders = [record(1), record(0xabc)];
         let level = tenure_core::LEVEL_MAX;
         let machine = first_state(&founders, level, Epoch::default());
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_reads_back_and_nonsense_does_not() {
+    fn a_member_record_reads_back_and_nonsense_does_not() {
         assert_eq!(MemberRecord::parse(&record(77).to_string()), Some(record(77)));
         let mut keen = record(77);
         keen.names.preference = Preference::new(100).unwrap();

@@ -18,7 +18,7 @@ impl Node {
         }
         let (status, directory) = (self.replica.status(), directory::read(self.replica.machine()));
         let (id, members) = (self.replica.id(), self.replica.members());
-        if let Some(to) = self.chooser.look(self.now_us, id, &status, members, &directory) {
+        if let Some(to) = self.chooser.choose(self.now_us, id, &status, members, &directory) {
             tracing::info!(%to, "hands leadership to a preferred member");
             self.transfer(to);
         }

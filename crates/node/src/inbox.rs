@@ -44,16 +44,16 @@ pub enum InboxClass {
     Members,
     /// Renewals and releases, and what operators ask of the member itself.
     Keeps {
-        /// Where it comes from.
+        /// The principal or address that sent it.
         source: Source,
-        /// What it costs.
+        /// Its cost, which counts in the window.
         cost: u64,
     },
     /// Everything else.
     Rest {
-        /// Where it comes from.
+        /// The principal or address that sent it.
         source: Source,
-        /// What it costs.
+        /// Its cost, which counts in the window.
         cost: u64,
     },
 }
@@ -68,7 +68,7 @@ pub enum RestLimit {
         /// The time of this turn.
         now_us: u64,
     },
-    /// Nothing.
+    /// No event of this class.
     Nothing,
 }
 
@@ -224,13 +224,13 @@ impl<E> InboxQueue<E> {
         taken
     }
 
-    /// What is under way.
+    /// The work that was taken and is not answered.
     pub fn window(&self) -> &Window {
         &self.window
     }
 }
 
-/// What commands cost.
+/// The cost of commands: a fixed part each, and their bytes.
 pub fn commands_cost(requests: &[Bytes]) -> u64 {
     requests.iter().map(|request| COMMAND_COST + request.len() as u64).sum()
 }

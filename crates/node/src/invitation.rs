@@ -34,8 +34,8 @@ const SECRET_BYTES: usize = 32;
 const HASH_BYTES: usize = 32;
 /// The random bytes that a token is made of.
 pub const TOKEN_BYTES: usize = ID_BYTES + SECRET_BYTES;
-/// Invitations among which the leader looks for expired ones at a time.
-const LOOKED_AT_MAX: usize = 1_024;
+/// The most invitations that the leader reads at a time, to find expired ones.
+const READ_MAX: usize = 1_024;
 /// Expired invitations that the leader deletes at a time.
 const SWEPT_MAX: usize = 64;
 /// What stands in a record for a member that is not named.
@@ -239,7 +239,7 @@ impl Node {
                 record.deadline_ms > machine.clock_ms() && Some(record.incarnation) == incarnation
             })
         };
-        let keys = machine.keys(PREFIX, None, LOOKED_AT_MAX).into_iter();
+        let keys = machine.keys(PREFIX, None, READ_MAX).into_iter();
         let delete = |key: tenure_core::view::KeyView| {
             let expect = Expect::Modified(key.modified);
             directory::encode(Command::Delete { key: key.key.as_str(), expect, guard: None }).into()
@@ -282,7 +282,7 @@ pub fn live(machine: &Machine, incarnation: Incarnation) -> Vec<InvitationView> 
             record.deadline_ms > machine.clock_ms() && record.incarnation == incarnation
         })
     };
-    let keys = machine.keys(PREFIX, None, LOOKED_AT_MAX).into_iter();
+    let keys = machine.keys(PREFIX, None, READ_MAX).into_iter();
     keys.filter(|key| is_live(&key.value)).filter_map(|key| view(&key.key, &key.value)).collect()
 }
 

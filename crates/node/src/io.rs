@@ -196,7 +196,7 @@ pub enum Input {
     SnapshotSent {
         /// The receiver.
         to: MemberId,
-        /// Whether it arrived.
+        /// Whether the receiver has it on its disk.
         saved: SnapshotDelivery,
     },
     /// A member wants to be added, or its record has changed. Answered by one [`Output::JoinAnswer`].

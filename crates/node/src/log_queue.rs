@@ -1,8 +1,8 @@
 //! Bounds the log lines that wait for their sink, and counts those that are dropped.
 //!
 //! A thread that logs never waits for the sink: a pipe that is not read, a slow disk or a stopped terminal must not
-//! stop the event loop. When the queue is full, new lines are dropped until half of it is written; then one item says
-//! how many. The driver has the lock, the thread that writes and the sink:
+//! stop the event loop. When the queue is full, new lines are dropped until half of it is written; then one item
+//! reports how many were dropped. The driver owns the lock, the writing thread and the sink:
 //!
 //! ```text
 //! a thread logs: push(line)
@@ -151,7 +151,7 @@ mod tests {
         lines.iter().map(|line| queue.push((*line).to_owned())).collect()
     }
 
-    /// What a writer finds whose sink takes everything.
+    /// The items that a writer takes if its sink accepts everything.
     fn drain(queue: &mut LogQueue) -> Vec<QueuedLine> {
         let mut found = Vec::new();
         while let Some(item) = queue.take() {

@@ -13,7 +13,7 @@ use tenure_raft::{MemberId, Membership, ReplicaStatus};
 use crate::directory::{MemberNames, Preference};
 
 /// The interval at which a leader considers a hand-over.
-const LOOK_US: u64 = 250_000;
+const CHECK_US: u64 = 250_000;
 /// How long a leader has led, and the other one has kept up, before it hands over.
 const STEADY_US: u64 = 3_000_000;
 /// The pause between two attempts of one member, so that two that disagree do not hand leadership back and forth.
@@ -26,7 +26,7 @@ const BEHIND_MAX: u64 = 64;
 /// The hand-over state of one member.
 #[derive(Debug, Default)]
 pub struct Chooser {
-    looked_at_us: Option<u64>,
+    checked_at_us: Option<u64>,
     tried_at_us: Option<u64>,
     /// The term it leads, and since when it serves.
     leads: Option<(u64, u64)>,
@@ -35,13 +35,13 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// Whether it is time to look; looking is not free.
+    /// Whether the next check is due. A check reads the whole directory.
     pub fn is_due(&self, now_us: u64) -> bool {
-        self.looked_at_us.is_none_or(|at_us| now_us >= at_us.saturating_add(LOOK_US))
+        self.checked_at_us.is_none_or(|at_us| now_us >= at_us.saturating_add(CHECK_US))
     }
 
-    /// The member that leadership should go to now; `None` nearly always.
-    pub fn look(
+    /// Returns the member to which this leader should transfer leadership now, if there is one.
+    pub fn choose(
         &mut self,
         now_us: u64,
         me: MemberId,
@@ -49,7 +49,7 @@ impl Chooser {
         members: &Membership,
         directory: &BTreeMap<MemberId, MemberNames>,
     ) -> Option<MemberId> {
-        self.looked_at_us = Some(now_us);
+        self.checked_at_us = Some(now_us);
         if !status.serving || !status.settled {
             self.leads = None;
             self.steady.clear();
@@ -164,9 +164,9 @@ mod tests {
             while self.now_us < begun_us + ms * 1_000 {
                 assert!(self.chooser.is_due(self.now_us));
                 let Self { chooser, status, members, directory, now_us } = self;
-                let to = chooser.look(*now_us, id(1), status, members, directory);
+                let to = chooser.choose(*now_us, id(1), status, members, directory);
                 chosen.extend(to.map(|to| (to.get(), (*now_us - begun_us) / 1_000)));
-                self.now_us += LOOK_US;
+                self.now_us += CHECK_US;
             }
             chosen
         }

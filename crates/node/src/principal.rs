@@ -54,10 +54,10 @@ pub enum PrincipalAction<'a> {
     Command(&'a Command<'a>),
     /// Read what every principal may read, as the members and the limits. Requires that the principal is known.
     Enter,
-    /// Do something with this name. The empty name stands for the cluster itself.
+    /// Use a verb on this name. The empty name stands for the cluster itself.
     Name(Verb, &'a str),
-    /// Do something with names that begin so. Requires permission for one of them at least: the caller is given only
-    /// what it may have.
+    /// Use a verb on names that begin with this prefix. Requires permission for one such name at least; the caller
+    /// sees only the names that it has permission for.
     Below(Verb, &'a str),
 }
 

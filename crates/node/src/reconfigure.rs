@@ -34,7 +34,7 @@ const ANSWERED_US: u64 = 150_000;
 /// How long a transfer may take before another is tried: longer than an election.
 const HANDED_OVER_US: u64 = 2_000_000;
 
-/// What an operator wants.
+/// The change that an operator requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reconfiguration {
     /// Let one more member join by itself.
@@ -49,7 +49,7 @@ pub enum Reconfiguration {
     Transfer(Option<MemberId>),
 }
 
-/// What was reached.
+/// The result of a change.
 #[derive(Clone, Debug)]
 pub enum Reconfigured {
     /// The invitation counts since this revision.
@@ -377,7 +377,7 @@ impl Reconfigure {
         let change = match self.at {
             ReconfigureStage::Changing(change) => change,
             ReconfigureStage::HandingOver(hand_over, HandOverStage::Asked) => {
-                return self.asked(moment, hand_over, result);
+                return self.hand_over_answered(moment, hand_over, result);
             }
             _ => return None,
         };
@@ -459,7 +459,7 @@ impl Reconfigure {
     }
 
     /// The leader has answered a request to hand over.
-    fn asked(
+    fn hand_over_answered(
         &mut self,
         moment: InputContext,
         hand_over: HandOver,

@@ -129,7 +129,7 @@ pub enum SessionOutput<T, Q> {
     },
     /// Tell the client of this.
     Notice {
-        /// What happened.
+        /// The grant or the loss.
         notice: Notice,
         /// The request that made the place that the notice is about, if it was made in this session; else 0.
         id: u64,

@@ -95,14 +95,14 @@ impl LeaseClock {
     }
 
     /// Ends a turn. Returns whether an empty entry must be sealed now.
-    pub(crate) fn checkpoint(&mut self, rest: Checkpoint) -> bool {
-        self.charge(rest.now_us, rest.quorum_at_us);
+    pub(crate) fn checkpoint(&mut self, at: Checkpoint) -> bool {
+        self.charge(at.now_us, at.quorum_at_us);
         let Some(led) = &mut self.led else { return false };
         let Some(counting) = &mut led.counting else { return false };
         let reached_ms = counting.base_ms.saturating_add(led.count_us / 1000);
         let stamped_ms = counting.base_ms.saturating_add(led.stamped_us / 1000);
-        let mut wake_by_us = rest.now_us.saturating_add(TICK_US);
-        let Some(due_ms) = rest.due_ms else {
+        let mut wake_by_us = at.now_us.saturating_add(TICK_US);
+        let Some(due_ms) = at.due_ms else {
             counting.wake_by_us = wake_by_us;
             return false;
         };
@@ -110,12 +110,12 @@ impl LeaseClock {
         if !is_due {
             let at_us = due_ms.saturating_sub(counting.base_ms).saturating_mul(1000);
             let in_us = at_us.saturating_sub(led.count_us);
-            wake_by_us = wake_by_us.min(rest.now_us.saturating_add(in_us));
+            wake_by_us = wake_by_us.min(at.now_us.saturating_add(in_us));
         }
         counting.wake_by_us = wake_by_us;
         let checkpoint =
             led.count_us - led.stamped_us >= CHECKPOINT_US && !mutant!("no_checkpoint");
-        is_due && (stamped_ms < due_ms || !rest.in_flight) || checkpoint
+        is_due && (stamped_ms < due_ms || !at.in_flight) || checkpoint
     }
 
     /// The latest time of the next turn, while this member counts.
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    fn rest(now_us: u64, due_ms: Option<u64>) -> Checkpoint {
+    fn checkpoint_at(now_us: u64, due_ms: Option<u64>) -> Checkpoint {
         Checkpoint { now_us, quorum_at_us: now_us, due_ms, in_flight: false }
     }
 
@@ -184,7 +184,7 @@ mod tests {
         let mut clock = LeaseClock::default();
         clock.lead(Term(3));
         assert_eq!(clock.seal(5 * S, 5 * S), 0);
-        assert!(!clock.checkpoint(rest(9 * S, Some(0))));
+        assert!(!clock.checkpoint(checkpoint_at(9 * S, Some(0))));
         clock.start(Term(3), 0, 9 * S);
         assert_eq!(clock.seal(9 * S + 80 * MS, 9 * S + 80 * MS), 80);
     }
@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn sleep_that_was_asked_for_counts_and_lateness_does_not() {
         let mut clock = counting();
-        assert!(!clock.checkpoint(rest(S + 10 * MS, None)));
+        assert!(!clock.checkpoint(checkpoint_at(S + 10 * MS, None)));
         assert_eq!(clock.seal(S + 60 * MS, S + 60 * MS), 60);
-        assert!(!clock.checkpoint(rest(S + 60 * MS, None)));
+        assert!(!clock.checkpoint(checkpoint_at(S + 60 * MS, None)));
         let late = S + 60 * MS + 3 * S;
         assert_eq!(clock.seal(late, late), 60 + 50 + 50);
     }
@@ -217,7 +217,7 @@ mod tests {
         let late = S + CREDIT_US + 10 * S;
         let counted = clock.seal(late, late);
         assert_eq!(counted, 10_000, "all the credit was used, which on-time sleep does not change");
-        assert!(!clock.checkpoint(rest(late, None)));
+        assert!(!clock.checkpoint(checkpoint_at(late, None)));
         let credit_us = 10 * S / CREDIT_PER_COUNTED;
         let again = late + 5 * S;
         assert_eq!(clock.seal(again, again) - counted, (5 * S - credit_us) / MS);
@@ -235,9 +235,9 @@ mod tests {
     #[test]
     fn an_idle_leader_wakes_at_the_deadline_and_seals_once() {
         let mut clock = counting();
-        assert!(!clock.checkpoint(rest(S, Some(520))));
+        assert!(!clock.checkpoint(checkpoint_at(S, Some(520))));
         assert_eq!(clock.wake_by_us(), Some(S + 20 * MS));
-        let due = Checkpoint { in_flight: false, ..rest(S + 20 * MS, Some(520)) };
+        let due = Checkpoint { in_flight: false, ..checkpoint_at(S + 20 * MS, Some(520)) };
         assert!(clock.checkpoint(due));
         assert_eq!(clock.seal(due.now_us, due.now_us), 20);
         assert!(!clock.checkpoint(Checkpoint { in_flight: true, ..due }), "one is on its way");
@@ -250,14 +250,17 @@ mod tests {
         let mut sealed = 0;
         for turn in 1..=100 {
             let now_us = S + turn * 50 * MS;
-            if clock.checkpoint(rest(now_us, Some(1_000_000))) {
+            if clock.checkpoint(checkpoint_at(now_us, Some(1_000_000))) {
                 clock.seal(now_us, now_us);
                 sealed += 1;
             }
         }
         assert_eq!(sealed, 5);
         for turn in 101..=200 {
-            assert!(!clock.checkpoint(rest(S + turn * 50 * MS, None)), "nothing is pending");
+            assert!(
+                !clock.checkpoint(checkpoint_at(S + turn * 50 * MS, None)),
+                "nothing is pending"
+            );
         }
     }
 
@@ -299,7 +302,7 @@ mod tests {
             let mut sleep_until = |clock: &mut LeaseClock, until_us: u64, now_us: &mut u64| {
                 while *now_us < until_us {
                     *now_us = until_us.min(*now_us + 1 + below(TICK_US));
-                    clock.checkpoint(rest(*now_us, None));
+                    clock.checkpoint(checkpoint_at(*now_us, None));
                 }
             };
             sleep_until(&mut clock, granted_us, &mut now_us);

@@ -120,7 +120,7 @@ impl ReplicaConfig {
     }
 
     /// The extra election timeout of a reluctant member: until all others would have requested votes.
-    pub(crate) fn patience_ticks(&self) -> usize {
+    pub(crate) fn extra_election_ticks(&self) -> usize {
         if self.reluctant { ELECTION_TICKS_MAX } else { 0 }
     }
 }

@@ -72,7 +72,7 @@ pub enum ReplicaInput {
     SnapshotSent {
         /// The receiver.
         to: MemberId,
-        /// Whether it arrived.
+        /// Whether the receiver has it on its disk.
         saved: SnapshotDelivery,
     },
     /// Another member declares the newest level that it knows. The latest declaration counts.

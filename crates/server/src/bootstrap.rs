@@ -21,7 +21,7 @@ use crate::start::StartMode;
 /// How long a restarting member waits for the listed members to say which cluster they belong to.
 const WHO_US: u64 = 500_000;
 /// The longest sleep between two checks whether the member was told to stop.
-const LOOK_US: u64 = 100_000;
+const POLL_INTERVAL_US: u64 = 100_000;
 
 /// Founds a cluster with the listed members.
 pub(crate) fn found(
@@ -79,7 +79,7 @@ pub(crate) fn join(
 }
 
 fn sleep_until(wake_us: u64) {
-    let until_us = wake_us.min(os::now_us() + LOOK_US);
+    let until_us = wake_us.min(os::now_us() + POLL_INTERVAL_US);
     std::thread::sleep(os::until(until_us).max(Duration::from_millis(1)));
 }
 

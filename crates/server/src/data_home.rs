@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_founding_that_was_cut_short_is_done_again_with_what_holds_then() {
+    fn an_interrupted_bootstrap_is_repeated_with_the_records_of_then() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("data");
         let mut home = DataHome::open(&path, SIZES).unwrap();

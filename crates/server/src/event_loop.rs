@@ -26,7 +26,7 @@ use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::FreedAt;
 use crate::os;
 use crate::peer::{Class, Frame, IncomingLinks, Net};
-use crate::snapshot_disk::{REST_MAX, SnapshotDisk};
+use crate::snapshot_disk::{SNAPSHOT_PAUSE_MAX, SnapshotDisk};
 
 /// The largest number of events that one turn takes.
 const TAKEN_MAX: usize = 8_192;
@@ -109,9 +109,8 @@ impl EventLoop {
     }
 }
 
-/// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only
-/// logs, and members inside a test have none, so the process would go on without its loop. Release builds abort
-/// instead.
+/// Ends the process when the loop panics. Release builds abort by themselves. The members of the test layers are debug
+/// builds, which unwind: without this, a failed assertion would leave a process without its loop, for which tests wait.
 struct EndOnPanic {
     member: MemberHandle,
 }
@@ -190,7 +189,7 @@ impl Driver {
                 Err(end) => return end,
             };
             let inbox = self.on.member.inbox();
-            if let Some(space) = self.on.log_writer.look(now_us, &self.on.snapshots, inbox) {
+            if let Some(space) = self.on.log_writer.check_space(now_us, &self.on.snapshots, inbox) {
                 self.on.node.handle(Input::Space(space));
             }
             if self.may_end {
@@ -253,7 +252,7 @@ impl Driver {
             Err(event) => event,
         };
         match event {
-            LoopEvent::Look { ask, .. } => ask(&self.on.node),
+            LoopEvent::Inspect { ask, .. } => ask(&self.on.node),
             LoopEvent::Freeze { done } => {
                 let _ = done.send(self.on.node.freeze());
             }
@@ -502,7 +501,9 @@ fn save(
                 return;
             }
             match writer.append(part) {
-                Ok(busy) if busy > Duration::ZERO => std::thread::sleep(busy.min(REST_MAX)),
+                Ok(busy) if busy > Duration::ZERO => {
+                    std::thread::sleep(busy.min(SNAPSHOT_PAUSE_MAX))
+                }
                 Ok(_) => {}
                 Err(error) => failed = Some(error),
             }

@@ -144,7 +144,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Lets the event loop look again whether the window is open. What ends in its own turns needs no call.
+    /// Wakes the event loop so that it checks again whether the window is open. What ends in its own turns needs no call.
     pub(crate) fn wake(&self) {
         let mut state = self.0.lock();
         if std::mem::take(&mut state.is_waited_for) {
@@ -290,7 +290,7 @@ impl InboxState {
             | LoopEvent::Freeze { .. }
             | LoopEvent::Leave { .. } => keeps(Source::default(), COMMAND_COST),
             LoopEvent::Read(read) => rest(read.turn.source, read.turn.cost()),
-            LoopEvent::Look { source, .. } => rest(*source, COMMAND_COST),
+            LoopEvent::Inspect { source, .. } => rest(*source, COMMAND_COST),
         }
     }
 

@@ -373,7 +373,7 @@ impl InsideState {
     fn let_expire(&mut self, lease: LeaseId) -> bool {
         self.run();
         let Some(ttl_ms) =
-            self.look(|up| Some(up.node.machine().lease(LeaseRef::Id(lease))?.ttl_ms))
+            self.ask_leader(|up| Some(up.node.machine().lease(LeaseRef::Id(lease))?.ttl_ms))
         else {
             return false;
         };
@@ -385,7 +385,7 @@ impl InsideState {
             }
             self.clock.ahead_us.fetch_add(TICK_US, Ordering::Relaxed);
             self.run();
-            if self.look(|up| up.node.machine().lease(LeaseRef::Id(lease))).is_none() {
+            if self.ask_leader(|up| up.node.machine().lease(LeaseRef::Id(lease))).is_none() {
                 return true;
             }
         }
@@ -393,7 +393,7 @@ impl InsideState {
     }
 
     /// Queries the leader.
-    fn look<T>(&self, ask: impl FnOnce(&RunningMember) -> Option<T>) -> Option<T> {
+    fn ask_leader<T>(&self, ask: impl FnOnce(&RunningMember) -> Option<T>) -> Option<T> {
         ask(self.permits[self.leader()?].up.as_ref()?)
     }
 
@@ -468,7 +468,7 @@ impl RunningMember {
         self.member.meters().taken(1);
         match self.callers.take(event) {
             Ok(input) => self.node.handle(input),
-            Err(LoopEvent::Look { ask, .. }) => ask(&self.node),
+            Err(LoopEvent::Inspect { ask, .. }) => ask(&self.node),
             Err(LoopEvent::Freeze { done }) => drop(done.send(self.node.freeze())),
             // There are no sockets, there is no disk that reports anything, and no member leaves or dies.
             Err(

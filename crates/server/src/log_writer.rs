@@ -80,34 +80,34 @@ impl LogWriter {
         Ok(durable)
     }
 
-    /// Looks at the free space once in a while. Returns whether there is room, if that has changed.
-    pub(crate) fn look(
+    /// Checks the free space once a second. Returns whether there is room, if that has changed.
+    pub(crate) fn check_space(
         &mut self,
         now_us: u64,
         snapshots: &Snapshots,
         inbox: &Inbox,
     ) -> Option<Space> {
-        let look = match self.writer.look(now_us) {
-            Ok(look) => look?,
+        let check = match self.writer.check_space(now_us) {
+            Ok(check) => check?,
             Err(error) => {
                 tracing::warn!(cause = %error, "cannot read the free space of the disk");
                 return None;
             }
         };
-        let free_bytes = look.free_bytes;
+        let free_bytes = check.free_bytes;
         // The error of a directory that cannot be listed is reported by the code that needs it.
-        let data_bytes = look.log_bytes + look.reserve_bytes + snapshots.bytes().unwrap_or(0);
-        let log_bytes = look.log_bytes;
+        let data_bytes = check.log_bytes + check.reserve_bytes + snapshots.bytes().unwrap_or(0);
+        let log_bytes = check.log_bytes;
         let sizes = DiskSpace { disk_free_bytes: free_bytes, data_bytes, log_bytes };
-        self.meters.look(sizes, &self.syncs);
-        self.meters.short(look.is_short);
-        if let Some(job) = look.restore {
+        self.meters.set_disk(sizes, &self.syncs);
+        self.meters.short(check.is_short);
+        if let Some(job) = check.restore {
             spawn_for(inbox, "tenure-reserve", move || restore(job));
         }
-        if !look.changed {
+        if !check.changed {
             return None;
         }
-        if look.is_short {
+        if check.is_short {
             let effect = "commands that grow the state are refused, all others work";
             tracing::warn!(free_bytes, effect, "disk is nearly full");
             return Some(Space::Short);
@@ -168,8 +168,9 @@ fn restore(job: ReserveJob) {
     }
 }
 
-/// Starts a thread on whose reports an event loop relies. A panic in it ends the member, in a build that unwinds as in
-/// one that aborts: otherwise the loop would wait for a report that never comes. Returns as [`spawn`] does.
+/// Starts a thread on whose reports an event loop relies. A panic in it ends the member: by itself in a release build,
+/// which aborts, and by [`ReportPanic`] in the debug builds of the test layers, which unwind. Otherwise the loop would
+/// wait for a report that never comes. Returns as [`spawn`] does.
 pub(crate) fn spawn_for(
     inbox: &Inbox,
     name: &'static str,

@@ -51,7 +51,7 @@ pub(crate) enum LoopEvent {
         peer_name: PeerName,
         done: JoinDone,
     },
-    Look {
+    Inspect {
         ask: NodeQuestion,
         source: Source,
     },
@@ -73,8 +73,8 @@ const _: () = assert!(size_of::<LoopEvent>() <= 96);
 
 impl LoopEvent {
     /// An inspection of the node that the member makes for itself.
-    pub(crate) fn look(ask: impl FnOnce(&Node) + Send + 'static) -> Self {
-        Self::Look { ask: Box::new(ask), source: Source::default() }
+    pub(crate) fn inspect(ask: impl FnOnce(&Node) + Send + 'static) -> Self {
+        Self::Inspect { ask: Box::new(ask), source: Source::default() }
     }
 }
 
@@ -154,7 +154,7 @@ pub struct MemberHandle {
 #[derive(Default)]
 pub(crate) struct EndState {
     ended: AtomicBool,
-    why: Mutex<Option<End>>,
+    cause: Mutex<Option<End>>,
 }
 
 /// How a member ended.
@@ -350,7 +350,7 @@ impl MemberHandle {
         &self,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<T, Gone> {
-        self.look(move |replica| ask(replica.machine()))
+        self.inspect(move |replica| ask(replica.machine()))
     }
 
     /// Sends an admin request to the leader: to change the members or to transfer leadership.
@@ -382,7 +382,7 @@ impl MemberHandle {
     pub fn status(&self) -> Result<MemberStatus, Gone> {
         let metrics = self.metrics();
         let lineage = self.lineage().clone();
-        self.look(move |replica| {
+        self.inspect(move |replica| {
             let stats = replica.machine().stats();
             MemberStatus {
                 id: replica.id(),
@@ -404,12 +404,13 @@ impl MemberHandle {
         self.meters.read()
     }
 
-    pub(crate) fn look<T: Send + 'static>(
+    /// Runs a function on the replica in the event loop and returns its result.
+    pub(crate) fn inspect<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Replica) -> T + Send + 'static,
     ) -> Result<T, Gone> {
         let (sender, receiver) = channel();
-        self.tell(LoopEvent::look(move |node| {
+        self.tell(LoopEvent::inspect(move |node| {
             let _ = sender.send(ask(node.replica()));
         }));
         receiver.recv().map_err(|_| Gone)
@@ -435,7 +436,7 @@ impl MemberHandle {
 
     /// Why the member has ended; none while it runs.
     pub fn ended(&self) -> Option<End> {
-        self.over.why()
+        self.over.cause()
     }
 
     /// Sends the event loop an event and waits for room in its inbox. If the member has ended, the event is dropped
@@ -457,7 +458,7 @@ impl MemberHandle {
         sent
     }
 
-    /// Lets the event loop look again whether it may take more: a task has taken the answer to a page.
+    /// Wakes the event loop so that it checks again whether it may take more: a task has taken the answer to a page.
     pub(crate) fn wake(&self) {
         self.inbox.wake();
         self.ring();
@@ -541,9 +542,9 @@ impl MemberHandle {
 }
 
 impl EndState {
-    pub(crate) fn end(&self, why: End) {
-        let mut kept = self.why.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get_or_insert(why);
+    pub(crate) fn end(&self, cause: End) {
+        let mut kept = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or_insert(cause);
         self.ended.store(true, Ordering::Release);
     }
 
@@ -551,7 +552,7 @@ impl EndState {
         self.ended.load(Ordering::Acquire)
     }
 
-    fn why(&self) -> Option<End> {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn cause(&self) -> Option<End> {
+        self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

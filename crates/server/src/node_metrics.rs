@@ -298,7 +298,7 @@ impl NodeMeters {
         to.register("log_lines_dropped", help, crate::log::dropped_lines());
     }
 
-    pub(crate) fn look(&self, sizes: DiskSpace, syncs: &Syncs) {
+    pub(crate) fn set_disk(&self, sizes: DiskSpace, syncs: &Syncs) {
         self.disk_free_bytes.store(sizes.disk_free_bytes, Ordering::Relaxed);
         self.data_bytes.store(sizes.data_bytes, Ordering::Relaxed);
         self.log_bytes.store(sizes.log_bytes, Ordering::Relaxed);

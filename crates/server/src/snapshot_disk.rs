@@ -19,7 +19,7 @@ use crate::os;
 
 /// The longest pause between two parts of a snapshot that is written: a disk that hung for longer is no reason to wait
 /// as long again.
-pub(crate) const REST_MAX: Duration = Duration::from_secs(1);
+pub(crate) const SNAPSHOT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Handles of the two threads.
 pub(crate) struct SnapshotDisk {
@@ -109,7 +109,7 @@ struct SnapshotWriteThread {
     level_known: u16,
     /// The newest transfer, unless it has failed.
     open: Option<(u64, Incoming)>,
-    /// How often the log was synced when the thread last let the disk rest.
+    /// How often the log was synced when the thread last paused.
     log_syncs: u64,
 }
 
@@ -125,16 +125,16 @@ impl SnapshotWriteThread {
                     }
                     let synced = incoming.append(offset, &bytes).and_then(|_| incoming.sync_some());
                     let done = synced.map(|busy| {
-                        let (log_syncs, rested_at) = (self.member.meters().syncs(), self.log_syncs);
+                        let (log_syncs, paused_at) = (self.member.meters().syncs(), self.log_syncs);
                         if busy > Duration::ZERO {
                             self.log_syncs = log_syncs;
                         }
-                        (incoming.have(), rest(busy, log_syncs - rested_at))
+                        (incoming.have(), pause_after(busy, log_syncs - paused_at))
                     });
                     match done {
-                        Ok((have, rest)) => {
+                        Ok((have, pause)) => {
                             self.tell(Input::ChunkWritten { number, have });
-                            std::thread::sleep(rest);
+                            std::thread::sleep(pause);
                             continue;
                         }
                         Err(error) => (number, Err(error)),
@@ -218,10 +218,10 @@ impl SnapshotWriteThread {
     }
 }
 
-/// How long the disk rests after it was busy with a part of a snapshot that arrives: as long, if the log was synced
+/// How long to pause after the disk was busy with a part of a snapshot that arrives: as long, if the log was synced
 /// meanwhile. A member that only receives the snapshot does not wait.
-fn rest(busy: Duration, log_syncs: u64) -> Duration {
-    if log_syncs == 0 { Duration::ZERO } else { busy.min(REST_MAX) }
+fn pause_after(busy: Duration, log_syncs: u64) -> Duration {
+    if log_syncs == 0 { Duration::ZERO } else { busy.min(SNAPSHOT_PAUSE_MAX) }
 }
 
 #[cfg(test)]
@@ -229,11 +229,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_disk_rests_only_if_the_log_needs_it() {
+    fn the_disk_is_left_alone_only_if_the_log_needs_it() {
         let busy = Duration::from_millis(30);
-        assert_eq!(rest(busy, 0), Duration::ZERO);
-        assert_eq!(rest(busy, 1), busy);
-        assert_eq!(rest(Duration::from_secs(9), 1), REST_MAX);
-        assert_eq!(rest(Duration::ZERO, 7), Duration::ZERO);
+        assert_eq!(pause_after(busy, 0), Duration::ZERO);
+        assert_eq!(pause_after(busy, 1), busy);
+        assert_eq!(pause_after(Duration::from_secs(9), 1), SNAPSHOT_PAUSE_MAX);
+        assert_eq!(pause_after(Duration::ZERO, 7), Duration::ZERO);
     }
 }

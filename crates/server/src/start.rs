@@ -80,7 +80,7 @@ pub enum HealthListen {
     /// Nowhere: only the clients' port serves them.
     #[default]
     Off,
-    /// At this address.
+    /// At this address, or the member does not start.
     At(Address),
     /// At this address, unless another process has it: for a default that several members on one machine share.
     IfFree(Address),

@@ -150,8 +150,8 @@ fn body<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     black_box(serde_json::from_slice(bytes).ok())
 }
 
-fn read<T: prost::Message + Default>(bytes: &[u8], look: impl FnOnce(&T)) {
+fn read<T: prost::Message + Default>(bytes: &[u8], then: impl FnOnce(&T)) {
     if let Ok(message) = T::decode(bytes) {
-        look(&message);
+        then(&message);
     }
 }

@@ -13,7 +13,7 @@ use tenure_types::Limit;
 use crate::alone::settings;
 use crate::bounded::wait;
 use crate::client::Client;
-use crate::figures;
+use crate::metrics;
 use crate::support;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -168,9 +168,9 @@ fn a_hole_that_a_snapshot_leaves_is_filled_from_another_member() {
     let elsewhere = past(&Client::new(running[leader].clients, "past"), "deploy", "");
     assert_eq!(found["changes"], elsewhere["changes"], "the same as on the member that has it all");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let figure = |series| runtime.block_on(figures::figure(running[behind].clients, series));
-    assert!(figure("tenure_archive_holes_total") >= 1.0, "there was a hole");
-    assert!(figure("tenure_archive_revisions_filled_total") >= 20.0);
+    let metric = |series| runtime.block_on(metrics::metric(running[behind].clients, series));
+    assert!(metric("tenure_archive_holes_total") >= 1.0, "there was a hole");
+    assert!(metric("tenure_archive_revisions_filled_total") >= 20.0);
     running.iter().for_each(RunningServer::stop);
     // All archives agree, and what one member lacks another one has.
     let archives = ["m0", "m1", "m2"].map(|name| dir.path().join(name).join("archive"));

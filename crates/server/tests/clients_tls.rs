@@ -99,11 +99,11 @@ impl Guarded {
 
     /// The start of the response to a health check.
     async fn http(&self, shown: Option<&Papers>) -> Option<String> {
-        self.asked(shown, HEALTH).await
+        self.response_start(shown, HEALTH).await
     }
 
     /// The start of the response to an HTTP/1.1 request; none if the client is not admitted.
-    async fn asked(&self, shown: Option<&Papers>, request: &str) -> Option<String> {
+    async fn response_start(&self, shown: Option<&Papers>, request: &str) -> Option<String> {
         let mut stream = self.dial(shown, b"http/1.1").await.ok()?;
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut said = [0; 15];
@@ -161,13 +161,13 @@ async fn every_api_accepts_clients_with_a_certificate_and_no_others() {
     // A client without a certificate gets an error that names the problem; one with another certificate fails the
     // handshake.
     assert_eq!(member.http(None).await.as_deref(), Some("HTTP/1.1 401 Un"));
-    let nobody = member.grpc(None).await.unwrap();
-    let unknown = cycle(&nobody, "b").await.unwrap_err();
+    let anonymous = member.grpc(None).await.unwrap();
+    let unknown = cycle(&anonymous, "b").await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::Unauthenticated);
     // The same holds for requests that concern no lock, and for one that would become a WebSocket.
     let ask = HealthCheckRequest { service: String::new() };
     HealthClient::new(channel.clone()).check(ask.clone()).await.unwrap();
-    let unknown = HealthClient::new(nobody).check(ask).await.unwrap_err();
+    let unknown = HealthClient::new(anonymous).check(ask).await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::Unauthenticated);
     let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
@@ -178,9 +178,9 @@ async fn every_api_accepts_clients_with_a_certificate_and_no_others() {
         ("/v1/lock-socket", upgrade, "HTTP/1.1 101 Sw"),
     ] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: m0\r\n{headers}\r\n");
-        let said = member.asked(Some(&member.theirs), &request).await;
+        let said = member.response_start(Some(&member.theirs), &request).await;
         assert_eq!(said.as_deref(), Some(served), "{path}");
-        let said = member.asked(None, &request).await;
+        let said = member.response_start(None, &request).await;
         assert_eq!(said.as_deref(), Some("HTTP/1.1 401 Un"), "{path}");
     }
     let stranger = Some(&member.papers);

@@ -21,14 +21,14 @@ mod console;
 mod defences;
 #[path = "support/disk.rs"]
 mod disk;
-#[path = "support/figures.rs"]
-mod figures;
 mod health;
 mod hostile;
 mod identity;
 mod identity_restart;
 mod level;
 mod matrix;
+#[path = "support/metrics.rs"]
+mod metrics;
 mod ops_names;
 mod overload;
 mod panics;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::disk::SyncedBy;
-use crate::figures::figure;
+use crate::metrics::metric;
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{self, Expect, RequestId};
@@ -165,7 +165,7 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
     assert_eq!(error.reason, "OVERLOADED");
     assert!(os::now_us() - began_us < 5_000_000, "early means before its deadline");
 
-    let full = figure(running.clients, IN_FLIGHT).await;
+    let full = metric(running.clients, IN_FLIGHT).await;
     // Renewals and releases are admitted, and served as soon as anything is.
     let mut renewing = locks.clone();
     let renewal = tokio::spawn(async move {
@@ -179,7 +179,7 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
         releasing.unlock(unlock).await
     });
     let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
-    while figure(running.clients, IN_FLIGHT).await < full + 2.0 {
+    while metric(running.clients, IN_FLIGHT).await < full + 2.0 {
         assert!(os::now_us() < until_us, "a renewal or a release is not on its way");
         assert!(!renewal.is_finished() && !release.is_finished());
     }

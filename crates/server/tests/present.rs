@@ -9,11 +9,11 @@ use crate::alone::{Alone, settings};
 use crate::client::Client;
 
 /// Shorter than the time between two checkpoints, so that the machine's clock moves once at most.
-const LOOKED_US: u64 = 900_000;
+const OBSERVED_US: u64 = 900_000;
 
 /// The different values that a question is answered with meanwhile.
 fn values(ask: impl Fn() -> Value) -> BTreeSet<u64> {
-    let until_us = os::now_us() + LOOKED_US;
+    let until_us = os::now_us() + OBSERVED_US;
     let mut values = BTreeSet::new();
     while os::now_us() < until_us {
         values.insert(ask().as_u64().expect("a duration"));

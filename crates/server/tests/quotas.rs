@@ -47,7 +47,7 @@ fn a_quota_that_is_too_low_keeps_out_neither_probes_nor_administrators() {
     }
     set(&client, &json!({"requests_per_second": 0}));
     client.get("/v1/keys/k").refused(429, "QUOTA");
-    // What the member reads for the answer is not a request of the caller.
+    // Reads that the member makes to answer do not count as requests of the caller.
     assert_eq!(client.get("/metrics").status, 200);
     set(&client, &json!({}));
     assert_eq!(client.get("/v1/keys/k").status, 404);
@@ -86,7 +86,7 @@ fn one_request_may_not_exceed_the_bytes_in_flight() {
     let error = client.json("PUT", "/v1/keys/large", &[], &json!({"value": large}));
     let error = error.refused(429, "QUOTA");
     assert_eq!((&error["limit"], &error["bound"]), (&json!("bytes_in_flight"), &json!(1_000)));
-    // What was refused counts no more.
+    // A refused request no longer counts.
     client.json("PUT", "/v1/keys/small", &[], &json!({"value": ""})).ok();
 }
 

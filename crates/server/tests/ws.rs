@@ -1,7 +1,7 @@
 //! Tests sessions and the plain lock protocol over WebSockets.
 
 use crate::alone;
-use crate::figures;
+use crate::metrics;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -213,7 +213,7 @@ async fn the_plain_protocol_grants_in_order_and_releases_without_an_answer() {
         "tenure_request_seconds_count{api=\"lock_socket\",command=\"release\"}",
         "tenure_refusals_total{reason=\"INVALID_FIELD\",api=\"lock_socket\"}",
     ] {
-        assert!(figures::figure(address, series).await >= 1.0, "{series}");
+        assert!(metrics::metric(address, series).await >= 1.0, "{series}");
     }
 }
 

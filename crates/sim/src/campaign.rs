@@ -25,7 +25,7 @@ pub struct ModelReport {
     pub sequences: u64,
     /// The number of commands in them.
     pub commands: u64,
-    /// What the sequences covered.
+    /// The answers and events that the sequences produced.
     pub coverage: Coverage,
     /// The failure with the smallest seed.
     pub failure: Option<(u64, BrokenSequence)>,

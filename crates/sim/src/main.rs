@@ -47,7 +47,7 @@ enum SimCommand {
 
 #[derive(Args)]
 struct ModelArgs {
-    /// How many sequences.
+    /// The number of sequences.
     #[arg(long, default_value_t = 20_000)]
     sequences: u64,
     /// About how many commands each has at most.

@@ -1,7 +1,7 @@
 //! Decides from the free disk space whether the state may grow.
 //!
 //! Growth stops before the log needs the reserve: as soon as less than one further segment fits beside it. Growth
-//! resumes when two segments fit, so that a disk near the limit does not change the answer at every look.
+//! resumes when two segments fit, so that a disk near the limit does not change the answer at every check.
 
 /// Decides from the free space whether the state may grow.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +34,8 @@ impl Gauge {
         self.refused = true;
     }
 
-    /// Whether the disk is short of space.
-    pub fn look(&mut self, free: Free) -> bool {
+    /// Takes the free space and returns whether the disk is short of space.
+    pub fn update(&mut self, free: Free) -> bool {
         self.refused &= !free.reserve_held;
         let held = if free.reserve_held { self.reserve_bytes } else { 0 };
         let segments = if self.short { 2 } else { 1 };
@@ -56,19 +56,19 @@ mod tests {
     #[test]
     fn growth_ends_before_the_reserve_is_needed_and_begins_again_later() {
         let mut gauge = Gauge::new(100, 1000);
-        assert!(!gauge.look(free(100, true)), "one segment fits");
-        assert!(gauge.look(free(99, true)));
-        assert!(gauge.look(free(199, true)), "one is not enough to begin again");
-        assert!(!gauge.look(free(200, true)));
-        assert!(!gauge.look(free(1100, false)), "a reserve that can be taken is as good");
-        assert!(gauge.look(free(1099, false)));
+        assert!(!gauge.update(free(100, true)), "one segment fits");
+        assert!(gauge.update(free(99, true)));
+        assert!(gauge.update(free(199, true)), "one is not enough to begin again");
+        assert!(!gauge.update(free(200, true)));
+        assert!(!gauge.update(free(1100, false)), "a reserve that can be taken is as good");
+        assert!(gauge.update(free(1099, false)));
     }
 
     #[test]
     fn a_refused_write_counts_until_the_reserve_is_held_again() {
         let mut gauge = Gauge::new(100, 1000);
         gauge.refuse();
-        assert!(gauge.look(free(u64::MAX, false)), "the free bytes are not ours to use");
-        assert!(!gauge.look(free(200, true)));
+        assert!(gauge.update(free(u64::MAX, false)), "the free bytes are not ours to use");
+        assert!(!gauge.update(free(200, true)));
     }
 }

@@ -62,7 +62,7 @@ pub mod mutants {
     //! Planted bugs, which show that the checks would find them.
     pub use crate::plant::{ALL, IN_TESTS, select};
 }
-pub use log_writer::{LogWriter, PrepareJob, ReserveJob, SpaceLook, SyncEnd, SyncStep};
+pub use log_writer::{LogWriter, PrepareJob, ReserveJob, SpaceCheck, SyncEnd, SyncStep};
 pub use real::RealDisk;
 pub use reserve::{RESERVE_BYTES_DEFAULT, Reserve};
 pub use snapshot::{

@@ -10,7 +10,7 @@
 //!     begin_sync(leads): run the job here, or on another thread; then finish_sync(report)
 //!     prepare() after a write: run the job on another thread; then adopt(segment)
 //!     compact_to(index)
-//!     look(now): reports whether there is room, and runs the job that takes the reserve again
+//!     check_space(now): reports whether there is room, and runs the job that takes the reserve again
 //! }
 //! close()
 //! ```
@@ -24,8 +24,8 @@ use crate::{
     WriteError, WrittenBatch,
 };
 
-/// The time between two looks at the disk; a write that finds the disk full causes another one.
-const LOOK_US: u64 = 1_000_000;
+/// The time between two checks of the free space. A write that finds the disk full causes another check.
+const SPACE_CHECK_US: u64 = 1_000_000;
 /// A leader does not wait in its loop for a disk whose syncs take longer than this.
 const SLOWISH: Duration = Duration::from_millis(2);
 /// The number of syncs for which a disk counts as slow after one that took longer than [`SLOWISH`].
@@ -39,7 +39,7 @@ pub struct LogWriter {
     reserve: Arc<Mutex<Reserve>>,
     gauge: Gauge,
     short: bool,
-    looked_at_us: Option<u64>,
+    checked_at_us: Option<u64>,
     /// Whether something was written and not yet handed to a sync.
     unsynced: bool,
     /// The number of the last write.
@@ -79,7 +79,7 @@ pub struct SyncEnd {
 
 /// The space on the disk at one moment.
 #[derive(Debug)]
-pub struct SpaceLook {
+pub struct SpaceCheck {
     /// Bytes that can still be allocated.
     pub free_bytes: u64,
     /// The size of the log.
@@ -88,7 +88,7 @@ pub struct SpaceLook {
     pub reserve_bytes: u64,
     /// Whether there is too little room for the state to grow.
     pub is_short: bool,
-    /// Whether that has changed since the last look.
+    /// Whether that has changed since the last check.
     pub changed: bool,
     /// Takes the reserve again; to be run where the loop does not wait for it.
     pub restore: Option<ReserveJob>,
@@ -132,7 +132,7 @@ impl LogWriter {
             reserve: Arc::new(Mutex::new(reserve)),
             gauge,
             short: false,
-            looked_at_us: None,
+            checked_at_us: None,
             unsynced: false,
             newest: 0,
             written_at_us: 0,
@@ -201,30 +201,30 @@ impl LogWriter {
         self.under_way.is_some()
     }
 
-    /// Whether there was too little room for the state to grow when the writer last looked.
+    /// Whether there was too little room for the state to grow when the writer last checked.
     pub fn is_short(&self) -> bool {
         self.short
     }
 
-    /// Looks at the free space, if the last look is long enough ago.
-    pub fn look(&mut self, now_us: u64) -> io::Result<Option<SpaceLook>> {
-        if self.looked_at_us.is_some_and(|at_us| now_us < at_us.saturating_add(LOOK_US)) {
+    /// Checks the free space, if the last check is long enough ago.
+    pub fn check_space(&mut self, now_us: u64) -> io::Result<Option<SpaceCheck>> {
+        if self.checked_at_us.is_some_and(|at_us| now_us < at_us.saturating_add(SPACE_CHECK_US)) {
             return Ok(None);
         }
         // While another thread takes the reserve, part of it is neither free nor held.
         let shared = self.reserve.clone();
         let Ok(reserve) = shared.try_lock() else { return Ok(None) };
-        self.looked_at_us = Some(now_us);
+        self.checked_at_us = Some(now_us);
         let free_bytes = self.log.room()?.on_disk;
         let reserve_held = reserve.is_held();
-        let is_short = self.gauge.look(Free { bytes: free_bytes, reserve_held });
+        let is_short = self.gauge.update(Free { bytes: free_bytes, reserve_held });
         let changed = std::mem::replace(&mut self.short, is_short) != is_short;
         if changed && !is_short {
             // A segment that found no room before may find it now.
             self.preparing = false;
         }
         let restores = reserve.is_due(free_bytes);
-        Ok(Some(SpaceLook {
+        Ok(Some(SpaceCheck {
             free_bytes,
             log_bytes: self.log.bytes(),
             reserve_bytes: if reserve_held { reserve.bytes() } else { 0 },
@@ -305,7 +305,7 @@ impl LogWriter {
 
     fn give_reserve(&mut self) -> Result<(), WriteError> {
         self.gauge.refuse();
-        self.looked_at_us = None;
+        self.checked_at_us = None;
         let mut reserve = lock(&self.reserve);
         if !reserve.is_held() {
             return Err(WriteError::NoSpace);

@@ -13,7 +13,7 @@ const MEMBERS: usize = 3;
 /// How long to wait for a leader: several elections.
 const LEAD: Duration = Duration::from_secs(30);
 /// How often to check for a leader.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why an operation on the cluster failed.
 ///
@@ -102,7 +102,7 @@ impl Cluster {
         let addresses: Vec<String> = (1..=MEMBERS).map(|at| format!("m{at}{suffix}")).collect();
         let time = virtual_time::enter();
         let inside = Inside::start(&addresses);
-        virtual_time::reach(&suffix, inside.dialler());
+        virtual_time::add_dialler(&suffix, inside.dialler());
         let cluster = Self { inside, addresses, suffix, _time: time };
         cluster.led().await?;
         Ok(cluster)
@@ -298,7 +298,7 @@ impl Cluster {
             loop {
                 match self.inside.leader() {
                     Some(leader) => return leader,
-                    None => sleep(LOOK).await,
+                    None => sleep(POLL_INTERVAL).await,
                 }
             }
         };
@@ -308,7 +308,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        virtual_time::leave(&self.suffix);
+        virtual_time::remove_dialler(&self.suffix);
     }
 }
 

@@ -203,8 +203,8 @@ async fn force_tells_the_holder_and_waits_until_it_has_stopped() {
     drop(guard);
     let next = b.lock("deploy").wait(Duration::from_secs(1)).await.unwrap();
     assert!(next.token() > token);
-    let nobody = cluster.force("nothing", "no reason").await;
-    assert!(matches!(nobody, Err(tenure_testkit::Error::NotHeld)), "{nobody:?}");
+    let not_held = cluster.force("nothing", "no reason").await;
+    assert!(matches!(not_held, Err(tenure_testkit::Error::NotHeld)), "{not_held:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -302,7 +302,7 @@ pub struct Draining {
     pub prefix: Box<str>,
     /// Who drained it, if the cluster knows.
     pub by: Option<Name>,
-    /// Why; may be empty.
+    /// The reason that the operator gave; may be empty.
     pub reason: Box<str>,
 }
 

@@ -32,7 +32,7 @@ pub enum Failure {
     /// The member has reached its limit of work in progress.
     #[error("the member has more to do than it can")]
     Overloaded {
-        /// When to retry.
+        /// The time after which a retry makes sense.
         retry_after_ms: u64,
     },
     /// The principal exceeds one of its quotas.

@@ -72,7 +72,7 @@ pub(crate) fn hits(database: &Path, crates: &[LockedCrate]) -> Result<Vec<Hit>> 
                 continue;
             }
             let read = fs::read_to_string(&path).map_err(anyhow::Error::from);
-            let hit = read.and_then(|text| look(&text, each));
+            let hit = read.and_then(|text| advisory_hit(&text, each));
             hits.extend(hit.with_context(|| format!("cannot read {}", path.display()))?);
         }
     }
@@ -81,7 +81,7 @@ pub(crate) fn hits(database: &Path, crates: &[LockedCrate]) -> Result<Vec<Hit>> 
 }
 
 /// Returns the advisory in this text, if it concerns the crate.
-fn look(text: &str, each: &LockedCrate) -> Result<Option<Hit>> {
+fn advisory_hit(text: &str, each: &LockedCrate) -> Result<Option<Hit>> {
     let block = text.split_once("```toml").and_then(|(_, rest)| rest.split_once("```"));
     let (block, _) = block.context("it has no block that opens with ```toml")?;
     let AdvisoryFile { advisory, versions } = toml::from_str(block)?;
@@ -121,11 +121,15 @@ mod tests {
             ("0.9.8", false),
             ("0.4.1", false),
         ] {
-            assert_eq!(look(ADVISORY, &locked(version)).unwrap().is_some(), hit, "{version}");
+            assert_eq!(
+                advisory_hit(ADVISORY, &locked(version)).unwrap().is_some(),
+                hit,
+                "{version}"
+            );
         }
         let withdrawn = ADVISORY.replace("date", "withdrawn = \"2024-02-02\"\ndate");
-        assert_eq!(look(&withdrawn, &locked("1.1.9")).unwrap(), None);
-        assert!(look("nothing", &locked("1.1.9")).is_err());
+        assert_eq!(advisory_hit(&withdrawn, &locked("1.1.9")).unwrap(), None);
+        assert!(advisory_hit("nothing", &locked("1.1.9")).is_err());
     }
 
     #[test]

@@ -23,10 +23,10 @@ const TOGETHER: usize = 3;
 const LIMIT: Duration = Duration::from_secs(480);
 
 /// How often the running programs are polled.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The slowest programs, which start first, so that none of them runs alone at the end. Those that use the whole
-/// processor are kept apart.
+/// The slowest programs, which start first, so that none of them runs alone at the end. Programs that use the whole
+/// processor are not next to each other in this list.
 const SLOW: &[&str] = &[
     "cli-sdk",
     "server-http",
@@ -127,11 +127,11 @@ pub(crate) fn run(
         if running.is_empty() {
             return tried_again(repo, log, ended);
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
         log.show_progress();
         let mut still = Vec::new();
         for mut each in running {
-            match looked_at(&mut each)? {
+            match poll(&mut each)? {
                 Some(problem) => ended.push(closed(log, each, problem)?),
                 None => still.push(each),
             }
@@ -153,9 +153,9 @@ fn tried_again(
             log.told(&format!("  {}: again, alone: {}", each.binary.name, names.join(" ")));
             let mut running = start(repo, each.binary, &names)?;
             let problem = loop {
-                match looked_at(&mut running)? {
+                match poll(&mut running)? {
                     Some(problem) => break problem,
-                    None => thread::sleep(LOOK),
+                    None => thread::sleep(POLL_INTERVAL),
                 }
             };
             let again = closed(log, running, problem)?;
@@ -209,7 +209,7 @@ fn start(repo: &Repo, binary: Binary, only: &[String]) -> Result<RunningBinary> 
 }
 
 /// Polls a program: `None` while it runs, then its problem, if it has one.
-fn looked_at(running: &mut RunningBinary) -> Result<Option<Option<String>>> {
+fn poll(running: &mut RunningBinary) -> Result<Option<Option<String>>> {
     let name = &running.binary.name;
     if let Some(status) = running.child.try_wait().context("cannot wait for a child")? {
         return Ok(Some((!status.success()).then(|| format!("{name}: {status}"))));

@@ -18,12 +18,12 @@ const PHRASES: &[&str] = &[
     concat!("developer ", "sessions"),
 ];
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     for (name, bytes) in tree.bytes() {
-        found.looked_at += 1;
+        found.checked += 1;
         // A file name is visible text as well.
-        look_at_line(name, None, name, &mut found);
+        check_line(name, None, name, &mut found);
         // Look for paths in corpora and other binary files too; words there are accidents.
         for (index, line) in String::from_utf8_lossy(bytes).lines().enumerate() {
             if let Some(place) = PLACES.iter().find(|place| has_place(line, place)) {
@@ -34,13 +34,13 @@ pub(super) fn look(tree: &Tree) -> TidyFindings {
     }
     for (name, text) in tree.texts() {
         for (index, line) in text.lines().enumerate() {
-            look_at_line(name, Some(index + 1), line, &mut found);
+            check_line(name, Some(index + 1), line, &mut found);
         }
     }
     found
 }
 
-fn look_at_line(name: &str, number: Option<usize>, line: &str, found: &mut TidyFindings) {
+fn check_line(name: &str, number: Option<usize>, line: &str, found: &mut TidyFindings) {
     let lower = line.to_lowercase();
     let word = WORDS.iter().find(|word| has_word(line, word));
     let phrase = PHRASES.iter().find(|phrase| has_word(&lower, phrase));
@@ -67,7 +67,7 @@ mod tests {
         for place in PLACES {
             let text = format!("fine\nsee {place}main\n");
             let expected = format!("a.md:2: `{place}` is a place on some machine");
-            assert_eq!(faults(look, &[("a.md", &text)]), [expected]);
+            assert_eq!(faults(check, &[("a.md", &text)]), [expected]);
         }
     }
 
@@ -76,15 +76,15 @@ mod tests {
         for word in WORDS.iter().chain(PHRASES) {
             let text = format!("fine\nby {word}, today\n");
             let expected = format!("a.md:2: `{word}` is not about this project");
-            assert_eq!(faults(look, &[("a.md", &text)]), [expected]);
+            assert_eq!(faults(check, &[("a.md", &text)]), [expected]);
         }
         let shouted = PHRASES[0].to_uppercase();
-        assert_eq!(faults(look, &[(&format!("{shouted}.md"), "")]).len(), 1);
+        assert_eq!(faults(check, &[(&format!("{shouted}.md"), "")]).len(), 1);
     }
 
     #[test]
     fn parts_of_longer_words_and_paths_are_fine() {
         let text = format!("MAIN LLVM target{p}x https://example.org{p}x", p = PLACES[0]);
-        assert!(faults(look, &[("a.md", &text)]).is_empty());
+        assert!(faults(check, &[("a.md", &text)]).is_empty());
     }
 }

@@ -13,7 +13,7 @@ const OPENING: &str = "```arrows";
 /// The dependent crate, the kind of arrow (`->` or `=>`), and the dependency.
 type Arrow = (String, &'static str, String);
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     let Some(map) = tree.text(MAP) else {
         found.fault(MAP, None, "is missing");
@@ -24,7 +24,7 @@ pub(super) fn look(tree: &Tree) -> TidyFindings {
         return found;
     };
     for each in &tree.crates {
-        found.looked_at += 1;
+        found.checked += 1;
         let inside = each.inside.iter().map(|to| (each.name().to_owned(), "->", to.clone()));
         let outside = each.outside.iter().map(|to| (each.name().to_owned(), "=>", to.clone()));
         let real: Vec<Arrow> = inside.chain(outside).collect();
@@ -90,7 +90,7 @@ mod tests {
         };
         let map = format!("# Map\n\n```arrows\n{block}\n```\n");
         let tree = Tree::sample(&[(MAP, &map)]).with_crates(vec![core]);
-        look(&tree).faults.iter().map(ToString::to_string).collect()
+        check(&tree).faults.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_map_without_the_block_fails() {
-        let found = look(&Tree::sample(&[(MAP, "# Map\n")]));
+        let found = check(&Tree::sample(&[(MAP, "# Map\n")]));
         assert_eq!(found.faults.len(), 1);
     }
 }

@@ -29,10 +29,10 @@ const BELOW_OUTSIDE_TESTS: &[(&str, &str)] = &[
     ("eprintln!", "answers are returned, not printed"),
 ];
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     for (name, source, is_test) in tree.sources(&[""]) {
-        found.looked_at += 1;
+        found.checked += 1;
         let below =
             BELOW_THE_SHELL.iter().any(|dir| name.starts_with(dir)) && !THE_OUTSIDE.contains(&name);
         for (line, code) in source.code() {
@@ -82,14 +82,14 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        look(&Tree::sample(&[(path, text)])).faults.iter().filter_map(|fault| fault.line).collect()
+        check(&Tree::sample(&[(path, text)])).faults.iter().filter_map(|fault| fault.line).collect()
     }
 
     #[test]
     fn the_message_names_place_word_and_reason() {
         let expected =
             ["crates/core/src/a.rs:2: `Instant` is banned here: time comes in from outside"];
-        assert_eq!(faults(look, &[("crates/core/src/a.rs", "//! A\nuse x::Instant;")]), expected);
+        assert_eq!(faults(check, &[("crates/core/src/a.rs", "//! A\nuse x::Instant;")]), expected);
     }
 
     #[test]

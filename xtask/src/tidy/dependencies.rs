@@ -14,7 +14,7 @@ const LOCK: &str = "Cargo.lock";
 const MANIFEST: &str = "Cargo.toml";
 
 /// Checks sources, second versions, licences and accepted advisories.
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     let (Some(policy), Some(locked)) = (tree.text(POLICY), tree.text(LOCK)) else {
         found.fault(POLICY, None, format!("{POLICY} or {LOCK} is missing"));
@@ -37,13 +37,13 @@ pub(super) fn look(tree: &Tree) -> TidyFindings {
 }
 
 /// Checks the compiler in use, and notes if it is not the recorded one.
-pub(super) fn look_at_compiler(tree: &Tree) -> TidyFindings {
+pub(super) fn check_compiler(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     let Some(manifest) = tree.text(MANIFEST) else {
         found.fault(MANIFEST, None, "is missing");
         return found;
     };
-    found.looked_at += 1;
+    found.checked += 1;
     match (compiler::recorded(manifest), compiler::in_use()) {
         (Err(error), _) | (_, Err(error)) => found.fault(MANIFEST, None, format!("{error:#}")),
         (Ok(recorded), Ok((in_use, _))) => {
@@ -64,7 +64,7 @@ pub(super) fn look_at_compiler(tree: &Tree) -> TidyFindings {
 
 fn sources(policy: &Policy, crates: &[lock::LockedCrate], found: &mut TidyFindings) {
     for each in crates {
-        found.looked_at += 1;
+        found.checked += 1;
         let Some(source) = &each.source else { continue };
         let allowed = match source.split_once('+') {
             Some(("registry", url)) => policy.sources.allow_registry.iter().any(|good| good == url),
@@ -112,7 +112,7 @@ fn second_versions(policy: &Policy, crates: &[lock::LockedCrate], found: &mut Ti
 fn licences(policy: &Policy, tree: &Tree, found: &mut TidyFindings) {
     let mut used = BTreeSet::new();
     for each in &tree.external {
-        found.looked_at += 1;
+        found.checked += 1;
         let allowed = |id: &str| policy.licenses.allow.iter().any(|good| good == id);
         let expression = each.licence.as_deref().unwrap_or_default();
         if !licence::satisfied(expression, &allowed) {
@@ -136,7 +136,7 @@ fn licences(policy: &Policy, tree: &Tree, found: &mut TidyFindings) {
 
 fn accepted(policy: &Policy, crates: &[lock::LockedCrate], found: &mut TidyFindings) {
     for each in &policy.advisories.ignore {
-        found.looked_at += 1;
+        found.checked += 1;
         if !crates.iter().any(|locked| locked.name == each.package()) {
             let what = format!("{}: its reason names no crate of {LOCK} before a colon", each.id);
             found.fault(POLICY, None, what);

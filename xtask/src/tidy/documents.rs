@@ -8,11 +8,11 @@ const NEEDED: &[&str] =
 /// The two commands that the README must show: one to try the project, one to test it.
 const COMMANDS: &[&str] = &["cargo run --release -- ", "cargo xtask test"];
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     for name in NEEDED {
         match tree.has(name) {
-            true => found.looked_at += 1,
+            true => found.checked += 1,
             false => found.fault(name, None, "is missing"),
         }
     }
@@ -26,7 +26,7 @@ pub(super) fn look(tree: &Tree) -> TidyFindings {
     }
     if let Some(map) = tree.text("ARCHITECTURE.md") {
         for each in &tree.crates {
-            found.looked_at += 1;
+            found.checked += 1;
             let name = each.name();
             let forms = [each.dir.clone(), format!("`{name}`"), format!("{name}/")];
             if !forms.iter().any(|form| map.contains(form.as_str())) {
@@ -96,7 +96,7 @@ mod tests {
             tests: [].into(),
         };
         let tree = Tree::sample(&files).with_crates(vec![core]);
-        look(&tree).faults.iter().map(ToString::to_string).collect()
+        check(&tree).faults.iter().map(ToString::to_string).collect()
     }
 
     #[test]

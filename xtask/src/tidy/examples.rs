@@ -10,7 +10,7 @@ const FOR_OTHERS: &[&str] = &["crates/client/src/", "crates/backends/src/", "cra
 const KINDS: &[&str] =
     &["fn", "async", "const", "struct", "enum", "trait", "type", "static", "unsafe"];
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     for (name, _, is_test) in tree.sources(FOR_OTHERS) {
         if is_test {
@@ -28,7 +28,7 @@ pub(super) fn look(tree: &Tree) -> TidyFindings {
             if about.iter().any(|line| line.starts_with("#[doc(hidden)]")) {
                 continue;
             }
-            found.looked_at += 1;
+            found.checked += 1;
             if !about.iter().any(|line| line.starts_with("/// ```")) {
                 found.fault(name, Some(at + 1), format!("`{item}` has no example"));
             }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> String {
-        faults(look, &[("crates/client/src/a.rs", text)]).join("\n")
+        faults(check, &[("crates/client/src/a.rs", text)]).join("\n")
     }
 
     #[test]
@@ -79,6 +79,6 @@ mod tests {
         assert_eq!(fault("pub(crate) fn f() {}\npub use a::B;\npub mod c;\nfn g() {}"), "");
         assert_eq!(fault("/// For tests.\n#[doc(hidden)]\npub fn f() {}"), "");
         assert_eq!(fault("//! For tests.\n#![doc(hidden)]\n\npub fn f() {}"), "");
-        assert_eq!(faults(look, &[("crates/core/src/a.rs", "pub fn f() {}")]).join("\n"), "");
+        assert_eq!(faults(check, &[("crates/core/src/a.rs", "pub fn f() {}")]).join("\n"), "");
     }
 }

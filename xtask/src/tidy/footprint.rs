@@ -48,8 +48,8 @@ fn resolved(repo: &Repo, what: &[&str]) -> Result<BTreeSet<String>> {
     Ok(text.lines().filter_map(name).collect())
 }
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
-    let mut found = TidyFindings { looked_at: 2, ..TidyFindings::default() };
+pub(super) fn check(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings { checked: 2, ..TidyFindings::default() };
     let Footprint { plain, tls } = tree.footprint;
     for (count, max, with) in [(plain, PLAIN_MAX, "without TLS"), (tls, TLS_MAX, "with TLS")] {
         if count > max {
@@ -84,9 +84,9 @@ mod tests {
     #[test]
     fn too_many_crates_and_an_old_guide_are_faults() {
         let guide = sentence(60, 90);
-        assert!(look(&tree(60, 90, &guide)).faults.is_empty());
+        assert!(check(&tree(60, 90, &guide)).faults.is_empty());
         let guide = sentence(61, 91);
-        assert_eq!(look(&tree(61, 91, &guide)).faults.len(), 2);
-        assert_eq!(look(&tree(59, 90, &guide)).faults.len(), 1);
+        assert_eq!(check(&tree(61, 91, &guide)).faults.len(), 2);
+        assert_eq!(check(&tree(59, 90, &guide)).faults.len(), 1);
     }
 }

@@ -10,15 +10,15 @@ use super::{TidyFindings, Tree};
 
 const MAP: &str = "ARCHITECTURE.md";
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     let map = tree.text(MAP).unwrap_or_default();
     let written: BTreeSet<&str> = map.lines().filter_map(written).collect();
-    found.looked_at += written.len() as u64;
+    found.checked += written.len() as u64;
     for (name, text) in tree.rust() {
         for literal in SourceFile::read(text).literals() {
             let Some(id) = cited(&literal.text) else { continue };
-            found.looked_at += 1;
+            found.checked += 1;
             if !written.contains(id) {
                 let what = format!("`{id}` is not among the numbered invariants of {MAP}");
                 found.fault(name, Some(literal.line), what);
@@ -64,7 +64,7 @@ mod tests {
             ["- **S1** tokens", "1. S1: tokens", "| S1 | tokens |", "S1. tokens", "### `S1`"]
         {
             let code = "//! A\nfn f() { assert!(a < b, \"S1: tokens only grow\"); }\n";
-            assert!(faults(look, &[(MAP, line), ("a.rs", code)]).is_empty(), "{line}");
+            assert!(faults(check, &[(MAP, line), ("a.rs", code)]).is_empty(), "{line}");
         }
     }
 
@@ -73,7 +73,7 @@ mod tests {
         let code = "//! A\nfn f() { assert!(a < b, \"S12: tokens only grow\"); }\n";
         let map = "- **S1** tokens\nS12 was dropped\n- **S120** other\n";
         let expected = ["a.rs:2: `S12` is not among the numbered invariants of ARCHITECTURE.md"];
-        assert_eq!(faults(look, &[(MAP, map), ("a.rs", code)]), expected);
+        assert_eq!(faults(check, &[(MAP, map), ("a.rs", code)]), expected);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use super::{TidyFindings, Tree};
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     for (name, text) in tree.texts().filter(|(name, _)| name.ends_with(".md")) {
-        found.looked_at += 1;
+        found.checked += 1;
         for (line, target) in links(text) {
             let Some(path) = resolve(name, &target) else {
                 found.fault(name, Some(line), format!("`{target}` leads out of the repository"));
@@ -82,7 +82,7 @@ mod tests {
         let text = "[a](../README.md#top) [b](.) [c](#here) [d](https://example.org/x) \
             ![e](b.md \"title\")\n[f]: /docs/b.md\n`[g](nowhere)`\n```\n[h](nowhere)\n```\n";
         let files = [("README.md", ""), ("docs/a.md", text), ("docs/b.md", "")];
-        assert_eq!(faults(look, &files), Vec::<String>::new());
+        assert_eq!(faults(check, &files), Vec::<String>::new());
     }
 
     #[test]
@@ -93,6 +93,6 @@ mod tests {
             "docs/a.md:3: `../../c.md` leads out of the repository",
             "docs/a.md:4: `d.md` leads nowhere",
         ];
-        assert_eq!(faults(look, &[("docs/a.md", text)]), expected);
+        assert_eq!(faults(check, &[("docs/a.md", text)]), expected);
     }
 }

@@ -2,14 +2,14 @@
 
 use super::{TidyFindings, Tree};
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     for (name, text) in tree.texts() {
         // The other manifests inherit from the one at the top.
         if !name.ends_with("/Cargo.toml") {
             continue;
         }
-        found.looked_at += 1;
+        found.checked += 1;
         let says = |section, key| says_workspace(text, section, key);
         if !says("lints", None) {
             found.fault(name, None, "has no `[lints]` with `workspace = true`");
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_crate_that_inherits_passes() {
-        assert!(faults(look, &[("crates/a/Cargo.toml", GOOD)]).is_empty());
+        assert!(faults(check, &[("crates/a/Cargo.toml", GOOD)]).is_empty());
     }
 
     #[test]
@@ -65,7 +65,7 @@ mod tests {
             ("[lints]", "[lints.rust]", "[lints]"),
         ];
         for (good, bad, named) in broken {
-            let faults = faults(look, &[("crates/a/Cargo.toml", &GOOD.replace(good, bad))]);
+            let faults = faults(check, &[("crates/a/Cargo.toml", &GOOD.replace(good, bad))]);
             assert_eq!(faults.len(), 1, "{bad}");
             assert!(faults[0].contains(named), "{}", faults[0]);
         }

@@ -24,13 +24,13 @@ pub(crate) use self::tree::Tree;
 /// One rule.
 pub(crate) struct TidyCheck {
     pub(crate) name: &'static str,
-    look: fn(&Tree) -> TidyFindings,
+    check: fn(&Tree) -> TidyFindings,
 }
 
-/// How many things a check looked at, and the faults that it found.
+/// How many things were checked, and the faults that it found.
 #[derive(Debug, Default)]
 pub(crate) struct TidyFindings {
-    pub(crate) looked_at: u64,
+    pub(crate) checked: u64,
     pub(crate) faults: Vec<TidyFault>,
     /// What a reader of the report should know, although no rule is broken.
     pub(crate) notes: Vec<String>,
@@ -47,29 +47,29 @@ pub(crate) struct TidyFault {
 
 /// Every rule.
 pub(crate) const CHECKS: &[TidyCheck] = &[
-    TidyCheck { name: "dependency arrows are those of ARCHITECTURE.md", look: arrows::look },
-    TidyCheck { name: "core and types do without std", look: no_std::look },
-    TidyCheck { name: "nothing banned is called", look: banned::look },
-    TidyCheck { name: "files open by stating their job, and stay readable", look: text::look },
-    TidyCheck { name: "the project speaks of itself alone", look: alone::look },
-    TidyCheck { name: "crates inherit from the workspace", look: manifest::look },
-    TidyCheck { name: "documents name what there is", look: documents::look },
-    TidyCheck { name: "a type name has one meaning", look: names::look },
-    TidyCheck { name: "client libraries know the passing reasons", look: reasons::look },
-    TidyCheck { name: "what others call has an example", look: examples::look },
-    TidyCheck { name: "cited invariants exist", look: invariants::look },
-    TidyCheck { name: "links lead somewhere", look: links::look },
-    TidyCheck { name: "crates from elsewhere follow deny.toml", look: dependencies::look },
-    TidyCheck { name: "the SDK adds few crates to a project", look: footprint::look },
-    TidyCheck { name: "the compiler is supported", look: dependencies::look_at_compiler },
+    TidyCheck { name: "dependency arrows are those of ARCHITECTURE.md", check: arrows::check },
+    TidyCheck { name: "core and types do without std", check: no_std::check },
+    TidyCheck { name: "nothing banned is called", check: banned::check },
+    TidyCheck { name: "files open by stating their job, and stay readable", check: text::check },
+    TidyCheck { name: "the project speaks of itself alone", check: alone::check },
+    TidyCheck { name: "crates inherit from the workspace", check: manifest::check },
+    TidyCheck { name: "documents name what there is", check: documents::check },
+    TidyCheck { name: "a type name has one meaning", check: names::check },
+    TidyCheck { name: "client libraries know the passing reasons", check: reasons::check },
+    TidyCheck { name: "what others call has an example", check: examples::check },
+    TidyCheck { name: "cited invariants exist", check: invariants::check },
+    TidyCheck { name: "links lead somewhere", check: links::check },
+    TidyCheck { name: "crates from elsewhere follow deny.toml", check: dependencies::check },
+    TidyCheck { name: "the SDK adds few crates to a project", check: footprint::check },
+    TidyCheck { name: "the compiler is supported", check: dependencies::check_compiler },
 ];
 
 impl TidyCheck {
-    /// Runs the check. A check with nothing to look at is a fault as well.
+    /// Runs the check. A check with nothing to check is a fault as well.
     pub(crate) fn run(&self, tree: &Tree) -> TidyFindings {
-        let mut found = (self.look)(tree);
-        if found.looked_at == 0 && found.faults.is_empty() {
-            found.fault(".", None, "there was nothing to look at");
+        let mut found = (self.check)(tree);
+        if found.checked == 0 && found.faults.is_empty() {
+            found.fault(".", None, "there was nothing to check");
         }
         found
     }
@@ -96,8 +96,8 @@ mod tests {
     use crate::repo::Repo;
 
     /// The faults of one check over sample files, as printed.
-    pub(super) fn faults(look: fn(&Tree) -> TidyFindings, files: &[(&str, &str)]) -> Vec<String> {
-        look(&Tree::sample(files)).faults.iter().map(ToString::to_string).collect()
+    pub(super) fn faults(check: fn(&Tree) -> TidyFindings, files: &[(&str, &str)]) -> Vec<String> {
+        check(&Tree::sample(files)).faults.iter().map(ToString::to_string).collect()
     }
 
     #[test]

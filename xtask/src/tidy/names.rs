@@ -10,7 +10,7 @@ const LIST: &str = "docs/internals/names.md";
 /// The words that begin the definition of a type.
 const KINDS: &[&str] = &["struct", "enum", "trait", "type", "union"];
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     let shared = shared(tree);
     let Some((_, list)) = tree.texts().find(|(name, _)| *name == LIST) else {
@@ -26,7 +26,7 @@ pub(super) fn look(tree: &Tree) -> TidyFindings {
         }
     }
     for (name, crates) in &shared {
-        found.looked_at += 1;
+        found.checked += 1;
         let crates: Vec<&str> = crates.iter().copied().collect();
         let crates = crates.join(", ");
         match listed.remove(*name) {
@@ -96,24 +96,24 @@ mod tests {
     fn a_name_of_several_crates_needs_a_row() {
         let expected =
             "docs/internals/names.md: `Line` is in a, b: rename one, or list it with a reason";
-        assert_eq!(faults(look, &[ONE, OTHER, (LIST, "| name | crates | why |\n")]), [expected]);
+        assert_eq!(faults(check, &[ONE, OTHER, (LIST, "| name | crates | why |\n")]), [expected]);
         let listed = (LIST, "| `Line` | a, b | the same |\n");
-        assert_eq!(faults(look, &[ONE, OTHER, listed]), [""; 0]);
+        assert_eq!(faults(check, &[ONE, OTHER, listed]), [""; 0]);
     }
 
     #[test]
     fn a_row_without_such_a_name_is_old() {
         let listed = (LIST, "| `Line` | a, b | the same |\n| `Gone` | a, b | the same |\n");
         let expected = "docs/internals/names.md:2: `Gone` is not in several crates";
-        assert_eq!(faults(look, &[ONE, OTHER, listed]), [expected]);
+        assert_eq!(faults(check, &[ONE, OTHER, listed]), [expected]);
         let expected = "docs/internals/names.md:1: `Line` is not in several crates";
-        assert_eq!(faults(look, &[ONE, (LIST, "| `Line` | a, b | the same |\n")]), [expected]);
+        assert_eq!(faults(check, &[ONE, (LIST, "| `Line` | a, b | the same |\n")]), [expected]);
     }
 
     #[test]
     fn a_row_names_the_crates() {
         let listed = (LIST, "| `Line` | a, c | the same |\n");
         let expected = "docs/internals/names.md:1: `Line` is in a, b, not in a, c";
-        assert_eq!(faults(look, &[ONE, OTHER, listed]), [expected]);
+        assert_eq!(faults(check, &[ONE, OTHER, listed]), [expected]);
     }
 }

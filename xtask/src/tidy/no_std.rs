@@ -5,7 +5,7 @@ use super::{TidyFindings, Tree};
 
 const DIRS: &[&str] = &["crates/core/", "crates/types/"];
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     for dir in DIRS {
         let root = format!("{dir}src/lib.rs");
@@ -18,7 +18,7 @@ pub(super) fn look(tree: &Tree) -> TidyFindings {
     }
     let sources = tree.sources(DIRS);
     for (name, source, _) in sources.iter().filter(|(_, _, is_test)| !is_test) {
-        found.looked_at += 1;
+        found.checked += 1;
         // Search for the name alone, because `extern crate std` and `std::` both contain it.
         for (line, code) in source.outside_tests().iter().filter(|(_, code)| has_word(code, "std"))
         {
@@ -40,7 +40,7 @@ mod tests {
     fn std_in_tests_and_sentences_is_fine() {
         let core = "//! std::x\n#![no_std]\n#[cfg(test)]\nextern crate std;\n// std\n";
         let script = ("crates/core/tests/script.rs", "use std::fmt;");
-        assert!(faults(look, &[TYPES, ("crates/core/src/lib.rs", core), script]).is_empty());
+        assert!(faults(check, &[TYPES, ("crates/core/src/lib.rs", core), script]).is_empty());
     }
 
     #[test]
@@ -50,12 +50,12 @@ mod tests {
             "crates/core/src/lib.rs:3: `extern crate std;` needs std outside tests",
             "crates/core/src/lib.rs:4: `fn f() { std::process::abort() }` needs std outside tests",
         ];
-        assert_eq!(faults(look, &[TYPES, ("crates/core/src/lib.rs", core)]), expected);
+        assert_eq!(faults(check, &[TYPES, ("crates/core/src/lib.rs", core)]), expected);
     }
 
     #[test]
     fn a_crate_that_does_not_declare_it_fails() {
         let expected = ["crates/core/src/lib.rs: does not say `#![no_std]`"];
-        assert_eq!(faults(look, &[TYPES, ("crates/core/src/lib.rs", "//! C\n")]), expected);
+        assert_eq!(faults(check, &[TYPES, ("crates/core/src/lib.rs", "//! C\n")]), expected);
     }
 }

@@ -16,7 +16,7 @@ const LISTS: [&str; 4] = [
     "clients/java/client/src/main/java/dev/tenure/client/RefusedException.java",
 ];
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     let text_of = |name: &str| tree.texts().find(|(path, _)| *path == name).map(|(_, text)| text);
     let Some(table) = text_of(TABLE) else {
@@ -31,7 +31,7 @@ pub(super) fn look(tree: &Tree) -> TidyFindings {
         let is_word = |c: char| c.is_ascii_uppercase() || c == '_';
         let known: Vec<&str> = text.split(|c| !is_word(c)).collect();
         for reason in table.lines().filter_map(repeatable) {
-            found.looked_at += 1;
+            found.checked += 1;
             if !known.contains(&reason) {
                 let what = format!("`{reason}` may be sent again later, and is not in the list");
                 found.fault(list, None, what);
@@ -67,9 +67,9 @@ mod tests {
                 (LISTS[3], "A_B"),
             ]
         };
-        assert_eq!(faults(look, &files("x A_B,")), [""; 0]);
+        assert_eq!(faults(check, &files("x A_B,")), [""; 0]);
         let expected =
             "clients/go/errors.go: `A_B` may be sent again later, and is not in the list";
-        assert_eq!(faults(look, &files("A_BC")), [expected]);
+        assert_eq!(faults(check, &files("A_BC")), [expected]);
     }
 }

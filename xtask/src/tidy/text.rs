@@ -9,10 +9,10 @@ const LINES_MAX: usize = 600;
 /// The beginning of a generated file. People do not read it, so only its line ends matter.
 const GENERATED: &str = "// @generated";
 
-pub(super) fn look(tree: &Tree) -> TidyFindings {
+pub(super) fn check(tree: &Tree) -> TidyFindings {
     let mut found = TidyFindings::default();
     for (name, text) in tree.texts() {
-        found.looked_at += 1;
+        found.checked += 1;
         for (index, line) in text.split('\n').enumerate() {
             if line.ends_with([' ', '\t', '\r']) {
                 found.fault(name, Some(index + 1), "the line ends in blanks");
@@ -20,12 +20,12 @@ pub(super) fn look(tree: &Tree) -> TidyFindings {
         }
     }
     for (name, text) in tree.rust().filter(|(_, text)| !text.starts_with(GENERATED)) {
-        look_at_rust(name, text, &mut found);
+        check_rust(name, text, &mut found);
     }
     found
 }
 
-fn look_at_rust(name: &str, text: &str, found: &mut TidyFindings) {
+fn check_rust(name: &str, text: &str, found: &mut TidyFindings) {
     let opening = text.lines().next().unwrap_or_default();
     if opening.strip_prefix("//!").is_none_or(|words| words.trim().is_empty()) {
         found.fault(
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     fn fault(name: &str, text: &str) -> String {
-        faults(look, &[(name, text)]).join("\n")
+        faults(check, &[(name, text)]).join("\n")
     }
 
     #[test]

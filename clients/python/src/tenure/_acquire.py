@@ -134,9 +134,9 @@ async def _own(engine: "Engine", ask: Ask) -> GuardCore:
 
 
 async def _own_once(engine: "Engine", ask: Ask, until: Optional[int], reach: int) -> Optional[GuardCore]:
-    began, asking = boot_us(), PendingGrant(ask.pace)
+    began, asking = boot_us(), PendingGrant(ask.timing)
     # An answer after this leaves too little of the window to be of use.
-    worthless = began + ask.pace.window_us * 3 // 4
+    worthless = began + ask.timing.window_us * 3 // 4
     orphan = _Orphan(engine)
     body = ask.body(_left_ms(ask, until))
     try:
@@ -150,7 +150,7 @@ async def _own_once(engine: "Engine", ask: Ask, until: Optional[int], reach: int
                 return None
             if _plant.retry_without_id and orphan.is_sent:
                 orphan = _Orphan(engine)
-            new_lease = {"ttl_ms": ask.pace.ttl_us // 1000, "lease": orphan.id, "client": engine.settings.name}
+            new_lease = {"ttl_ms": ask.timing.ttl_us // 1000, "lease": orphan.id, "client": engine.settings.name}
             # The clock is read before the send; a repetition under the same lease also counts from here.
             asking.sent(read())
             asked = session.ask({"acquire": {**body, "new_lease": new_lease}})

@@ -4,7 +4,7 @@ import base64
 import copy
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 
-from ._pace import Pace
+from ._lease_timing import LeaseTiming
 from ._settings import Settings, us
 from .errors import Invalid
 
@@ -85,7 +85,7 @@ class Ask:
         self.slots = slots
         self.wait_us = None if wait is None else min(us(wait, "wait"), FAR_US)
         self.timeout_us = None if timeout is None else min(us(timeout, "timeout"), FAR_US)
-        self.pace: Pace = settings.pace(ttl, window, grace)
+        self.timing: LeaseTiming = settings.timing(ttl, window, grace)
         self.on_queued = on_queued
         self.fields: Json = {}
         if metadata is not None:

@@ -9,8 +9,8 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from . import _loss, _plant
 from ._clock import Reading
+from ._lease_timing import LeaseTiming
 from ._loss import Loss
-from ._pace import Pace
 
 # A smaller difference between the clocks is not a suspend but the time between their two readings.
 SLEEP_MIN_US = 50_000
@@ -34,10 +34,10 @@ class TooLate(NamedTuple):
 class PendingGrant:
     """A lease that was requested and is not granted yet."""
 
-    __slots__ = ("_first", "pace")
+    __slots__ = ("_first", "timing")
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, timing: LeaseTiming) -> None:
+        self.timing = timing
         self._first: Optional[int] = None
 
     def sent(self, now: Reading) -> None:
@@ -49,9 +49,9 @@ class PendingGrant:
     def granted(self, now: Reading) -> "Union[LeaseState, TooLate]":
         """Records the grant."""
         since = now.boot if self._first is None or _plant.renewal_from_answer else self._first
-        if now.boot >= since + self.pace.window_us:
+        if now.boot >= since + self.timing.window_us:
             return TooLate(now.boot - since)
-        return LeaseState(self.pace, since, now)
+        return LeaseState(self.timing, since, now)
 
 
 class _Grant:
@@ -79,18 +79,18 @@ class LeaseState:
 
     __slots__ = (
         "_due", "_failed", "_grants", "_known", "_late", "_lost", "_napped", "_newest", "_next_try", "_proof", "_refused",
-        "_since", "_slept", "_tries", "pace",
+        "_since", "_slept", "_tries", "timing",
     )  # fmt: skip
 
-    def __init__(self, pace: Pace, since: int, now: Reading) -> None:
-        self.pace = pace
+    def __init__(self, timing: LeaseTiming, since: int, now: Reading) -> None:
+        self.timing = timing
         # When the newest acknowledged request was sent for the first time.
         self._since = since
         self._lost: Optional[Loss] = None
         # Number and sending time of each unanswered renewal.
         self._tries: Dict[int, int] = {}
         self._newest = 0
-        self._next_try = since + pace.renew_after_us
+        self._next_try = since + timing.renew_after_us
         # The revision up to which the client knows of all involuntary losses.
         self._known = 0
         # An acknowledgement that counts only after the holdings were read: sending time and revision.
@@ -98,7 +98,7 @@ class LeaseState:
         self._grants: Dict[int, _Grant] = {}
         self._refused = False
         # When the lease asked to be polled next, and what is known about why nothing was acknowledged.
-        self._due = since + pace.renew_after_us
+        self._due = since + timing.renew_after_us
         self._slept = now.slept
         self._late = 0
         self._napped = 0
@@ -107,12 +107,12 @@ class LeaseState:
     @property
     def lost_at(self) -> int:
         """The instant from which the lease counts as lost, unless something newer is acknowledged."""
-        return self._since + self.pace.window_us
+        return self._since + self.timing.window_us
 
     @property
     def due(self) -> int:
         """When to poll the lease next."""
-        overdue = self._since + self.pace.overdue_after_us
+        overdue = self._since + self.timing.overdue_after_us
         if self._due >= overdue:
             overdue = self.lost_at
         return min(self._next_try, overdue, self.lost_at)
@@ -126,7 +126,7 @@ class LeaseState:
         """Checks the clock, and returns whether to send a renewal now."""
         at = now.boot
         late = max(at - self._due, 0)
-        retry = self.pace.retry_us
+        retry = self.timing.retry_us
         if late > retry:
             self._late = max(self._late, late)
         slept = max(now.slept - self._slept, 0)
@@ -147,7 +147,7 @@ class LeaseState:
 
         Leases that are renewed together stay together.
         """
-        return self._lost is None and now.boot + self.pace.renew_after_us // 4 >= self._next_try
+        return self._lost is None and now.boot + self.timing.renew_after_us // 4 >= self._next_try
 
     def is_retrying(self) -> bool:
         """Whether a renewal is still unanswered, or has failed."""
@@ -155,12 +155,12 @@ class LeaseState:
 
     def renewing(self, now: Reading) -> int:
         """Records that a renewal is about to be sent, and returns its number, which comes back with the answer."""
-        window = self.pace.window_us
+        window = self.timing.window_us
         # A renewal that was sent a window ago proves nothing any more.
         self._tries = {number: sent for number, sent in self._tries.items() if sent + window > now.boot}
         self._newest += 1
         self._tries[self._newest] = now.boot
-        self._next_try = now.boot + self.pace.retry_us
+        self._next_try = now.boot + self.timing.retry_us
         return self._newest
 
     def renewed(self, number: int, ttl_us: int, changed: int, now: Reading) -> bool:
@@ -258,7 +258,7 @@ class LeaseState:
         """Returns the standing at this moment: valid, overdue or lost."""
         if self.check(now) is not None:
             return LOST
-        return OVERDUE if now.boot >= self._since + self.pace.overdue_after_us else VALID
+        return OVERDUE if now.boot >= self._since + self.timing.overdue_after_us else VALID
 
     def losses(self) -> List[GrantLoss]:
         """Returns the lost locks with their causes."""
@@ -334,7 +334,7 @@ class LeaseState:
         self._since = since = max(self._since, sent)
         # Renewals that were sent before this one prove nothing more.
         self._tries = {number: it for number, it in self._tries.items() if it > since}
-        self._next_try = since + self.pace.renew_after_us
+        self._next_try = since + self.timing.renew_after_us
         self._refused = False
         self._failed = 0
         self._late = 0
@@ -352,7 +352,7 @@ class LeaseState:
             loss = Loss(_loss.UNREACHABLE, silent)
         elif self._napped > SLEEP_MIN_US:
             loss = Loss(_loss.SUSPENDED, self._napped)
-        elif late > self.pace.retry_us:
+        elif late > self.timing.retry_us:
             loss = Loss(_loss.STALLED, late)
         else:
             loss = Loss(_loss.UNREACHABLE, silent)

@@ -9,8 +9,8 @@ from ._clock import boot_us, read
 from ._guards import GuardCore, revoke
 from ._held import HeldLease, HeldLock
 from ._lease_state import PendingGrant, TooLate
+from ._lease_timing import LeaseTiming
 from ._loss import UNREACHABLE, Loss
-from ._pace import Pace
 from ._requests import call, request_id, strange
 from .errors import Closed, Invalid, Lost, Refused, Unknown
 from .values import Batch, KeyValue, LockInfo, batch, key_value, lock_info
@@ -27,18 +27,18 @@ async def connect(engine: "Engine") -> None:
         raise engine.no_session()
 
 
-async def grant_lease(engine: "Engine", pace: Pace, metadata: Optional[Value]) -> HeldLease:
+async def grant_lease(engine: "Engine", timing: LeaseTiming, metadata: Optional[Value]) -> HeldLease:
     """Requests a lease from the cluster."""
     if engine.closing.is_done:
         raise Closed
-    asking = PendingGrant(pace)
+    asking = PendingGrant(timing)
     lease = str(max(secrets.randbits(63), 1))
-    body: Json = {"ttl_ms": pace.ttl_us // 1000, "lease": lease, "client": engine.settings.name}
+    body: Json = {"ttl_ms": timing.ttl_us // 1000, "lease": lease, "client": engine.settings.name}
     if metadata is not None:
         body.update(content("metadata", metadata))
     # Granting by id is harmless to repeat; the lease time counts from the first send.
     asking.sent(read())
-    within = min(engine.settings.timeout_us, pace.window_us)
+    within = min(engine.settings.timeout_us, timing.window_us)
     try:
         reply = await call(engine, "grant_lease", body, within_us=within)
     except Unknown:

@@ -106,7 +106,7 @@ class Renewals:
 
     async def _one(self, session: Session, parts: List[Part]) -> None:
         """Sends one renewal to one member."""
-        window = min(held.state.pace.window_us for held, _ in parts)
+        window = min(held.state.timing.window_us for held, _ in parts)
         request = {"renew": {"leases": [held.id for held, _ in parts]}, "deadline_ms": max(window // 1000, 1)}
         asked = session.ask(request)
         if asked is None:
@@ -137,7 +137,7 @@ class Renewals:
 
     async def _read_holdings(self, held: HeldLease) -> None:
         """Reads what a lease holds, because it lost something that the client may not have been told of."""
-        window = held.state.pace.window_us
+        window = held.state.timing.window_us
         try:
             reply = await _requests.call(self._engine, "get_lease", {"name": held.id}, within_us=window)
         except Refused as error:

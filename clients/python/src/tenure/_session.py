@@ -357,7 +357,7 @@ def _too_large(size: int, limit: int) -> Json:
 
 
 class _Abandoned(Asked):
-    """The place of a request that nobody waits for, until its answer has come."""
+    """The place of a request that no caller waits for, until its answer has come."""
 
     __slots__ = ()
 

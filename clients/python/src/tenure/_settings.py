@@ -8,7 +8,7 @@ import ssl
 import sys
 from typing import List, Mapping, Optional, Sequence, Tuple, Union
 
-from ._pace import Pace
+from ._lease_timing import LeaseTiming
 from .errors import Invalid
 
 DEFAULT_ADDRESS = "127.0.0.1:7450"
@@ -89,14 +89,14 @@ class Settings:
         self.ttl, self.window, self.grace = ttl, window, grace
         self.timeout_us = us(timeout, "timeout")
         # Refuses times that do not fit each other before anything is sent.
-        self.pace(None, None, None)
+        self.timing(None, None, None)
         if self.is_tls:
             self.tls_context()
 
-    def pace(self, ttl: Optional[float], window: Optional[float], grace: Optional[float]) -> Pace:
+    def timing(self, ttl: Optional[float], window: Optional[float], grace: Optional[float]) -> LeaseTiming:
         """The times of a lease, from what the request says or else the client."""
         length = window if window is not None else (self.window if ttl is None else None)
-        return Pace(
+        return LeaseTiming(
             us(self.ttl if ttl is None else ttl, "ttl"),
             None if length is None else us(length, "window"),
             us(self.grace if grace is None else grace, "grace"),

@@ -54,7 +54,7 @@ class Signal:
         self.fire(Loss(RELEASED))
 
     def forked(self, loss: Loss) -> None:
-        """In a forked child: it has fired, and calls nobody back. Another thread may have had the lock at the fork."""
+        """In a forked child: it has fired, and runs no callbacks. Another thread may have had the lock at the fork."""
         self._lock = make_lock()
         self._callbacks = []
         self.loss = loss

@@ -37,7 +37,7 @@ class EventFeed:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Ends the stream. Whoever waits for an event is told."""
+        """Ends the stream. A caller that waits for an event is told."""
         self.is_over = True
         if self._response is not None:
             self._response.close()

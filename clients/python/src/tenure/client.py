@@ -134,8 +134,8 @@ class Client(BaseClient):
 
     def lease(self, ttl: Optional[float] = None, *, metadata: Optional[Value] = None) -> Lease:
         """A lease of your own, under which several locks and keys are held: `with client.lease() as lease:`."""
-        pace = self._settings.pace(ttl, None, None)
-        return Lease(self._do(lambda engine: _operations.grant_lease(engine, pace, metadata)))
+        timing = self._settings.timing(ttl, None, None)
+        return Lease(self._do(lambda engine: _operations.grant_lease(engine, timing, metadata)))
 
     # Elections.
 

@@ -28,7 +28,7 @@ pub enum Action {
     Event,
 }
 
-/// A message, as the script sees it when it decides about its delivery.
+/// A message whose delivery the script decides.
 ///
 /// ```
 /// # use tenure_backends::{Action, Call};

@@ -64,8 +64,8 @@ async fn a_killed_server_is_a_loss_in_time_and_waiters_go_on_when_it_is_back() {
     let guard = a.lock("deploy").await.unwrap();
     let token = guard.token();
     is_lost_in_time(guard, SHORT, || server.kill()).await;
-    let nobody = a.lock("deploy").await;
-    assert!(matches!(nobody, Err(Error::Unavailable { .. })), "{nobody:?}");
+    let unreachable = a.lock("deploy").await;
+    assert!(matches!(unreachable, Err(Error::Unavailable { .. })), "{unreachable:?}");
     let patient = Locks::builder(Etcd::new(&server.address).unwrap()).timeout(DEADLINE);
     let asking = patient.start().unwrap().lock("deploy");
     let waiting = tokio::spawn(async move { asking.await });

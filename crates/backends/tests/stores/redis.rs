@@ -48,8 +48,8 @@ async fn a_lock_outlives_its_ttl_and_a_killed_server_is_a_loss_in_time() {
     outlives_its_ttl(&locks, SHORT).await;
     let guard = locks.lock("deploy").await.unwrap();
     is_lost_in_time(guard, SHORT, || server.kill()).await;
-    let nobody = locks.lock("deploy").no_wait().await;
-    assert!(matches!(nobody, Err(Error::Unavailable { .. })), "{nobody:?}");
+    let unreachable = locks.lock("deploy").no_wait().await;
+    assert!(matches!(unreachable, Err(Error::Unavailable { .. })), "{unreachable:?}");
     server.restart().await;
     locks.lock("deploy").wait(DEADLINE).await.unwrap().release().await.unwrap();
 }
@@ -89,6 +89,6 @@ async fn redlock_works_with_a_minority_of_servers_down_and_stops_with_a_majority
     // Two of three are down: no client can tell who holds the lock.
     let held = a.lock("deploy").await.unwrap();
     is_lost_in_time(held, SHORT, || servers[1].kill()).await;
-    let nobody = b.lock("deploy").no_wait().await;
-    assert!(matches!(nobody, Err(Error::Unavailable { .. })), "{nobody:?}");
+    let unreachable = b.lock("deploy").no_wait().await;
+    assert!(matches!(unreachable, Err(Error::Unavailable { .. })), "{unreachable:?}");
 }

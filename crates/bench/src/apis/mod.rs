@@ -13,11 +13,12 @@ pub(crate) mod unary;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use tenure_bench::percentile;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use self::session::AcquireForm;
 use crate::cluster::members;
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 
 /// The numbers of clients, and of the connections they share.
 const SHAPES: [(usize, usize); 4] = [(1, 1), (64, 16), (256, 16), (256, 256)];
@@ -77,13 +78,13 @@ impl ApiStage {
 }
 
 /// Takes all measurements, or those of sessions of one shape. `quick` measures for half a second each.
-pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunFigures> {
+pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunResults> {
     let of = |(clients, connections): (usize, usize)| format!("{clients}x{connections}");
     let shapes = SHAPES.into_iter().filter(|it| only.is_none_or(|only| of(*it) == only));
     let shapes: Vec<_> = shapes.collect();
     ensure!(!shapes.is_empty(), "shapes are {}", SHAPES.map(of).join(", "));
     let ApiStage { cluster, runtime, times } = ApiStage::set(quick)?;
-    let mut figures = RunFigures::default();
+    let mut results = RunResults::default();
     let (address, caller) = (cluster.clients(), BenchCaller::default());
     for shape in shapes {
         let before = cpu::CpuUsed::now(&cluster)?;
@@ -91,41 +92,41 @@ pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunFigures> {
         let measured = runtime.block_on(session::measure(address, shape, form, &caller, times))?;
         let used = cpu::CpuUsed::now(&cluster)?.since(&before);
         let shape = of(shape);
-        report("session", &shape, &measured, &mut figures);
+        report("session", &shape, &measured, &mut results);
         for (stage, us) in used.per(measured.cycles_in_all) {
-            figures.add(format!("cpu_us_{stage}_{shape}"), us, "µs of CPU per cycle");
+            results.add(format!("cpu_us_{stage}_{shape}"), us, "µs of CPU per cycle");
         }
     }
     if only.is_some() {
-        return Ok(figures);
+        return Ok(results);
     }
     for clients in [1, 64, 256] {
         let shape = (clients, 16.min(clients));
         let measured = runtime.block_on(unary::measure(address, shape, &caller, times))?;
-        report("unary", &of(shape), &measured, &mut figures);
+        report("unary", &of(shape), &measured, &mut results);
         let measured = runtime.block_on(http::measure(address, clients, &caller, times))?;
-        report("http", &format!("{clients}x{clients}"), &measured, &mut figures);
+        report("http", &format!("{clients}x{clients}"), &measured, &mut results);
     }
     let waiters = 64;
     let gap = runtime.block_on(handover::measure(cluster.clients(), waiters, times))?;
-    figures.add(
+    results.add(
         "handover_gap_p50_us",
         gap.percentile(50),
         "µs from release sent to grant seen, 64 wait",
     );
-    figures.add("handover_gap_p99_us", gap.percentile(99), "µs, 99 of 100 take at most that");
+    results.add("handover_gap_p99_us", gap.percentile(99), "µs, 99 of 100 take at most that");
     let per_s = gap.latencies_us.len() as f64 / gap.took.as_secs_f64();
-    figures.add("handovers_per_s", per_s, "hand-overs/s of one lock");
+    results.add("handovers_per_s", per_s, "hand-overs/s of one lock");
     let storm = runtime.block_on(storm::measure(address))?;
     let (watches, meaning) = (storm.watches as f64, "events heard by 10,000 watches on one key");
-    figures.add("storm_heard", watches, meaning);
+    results.add("storm_heard", watches, meaning);
     let meaning = "ms until all of them have heard of it";
-    figures.add("storm_all_heard_ms", storm.all_heard_us as f64 / 1_000.0, meaning);
+    results.add("storm_all_heard_ms", storm.all_heard_us as f64 / 1_000.0, meaning);
     let meaning = "ms between two commits at most, one client, in quiet";
-    figures.add("storm_gap_before_ms", storm.quiet_gap_us as f64 / 1_000.0, meaning);
+    results.add("storm_gap_before_ms", storm.quiet_gap_us as f64 / 1_000.0, meaning);
     let meaning = "ms between two commits at most, while they are told (to stay below: 20)";
-    figures.add("storm_gap_ms", storm.storm_gap_us as f64 / 1_000.0, meaning);
-    Ok(figures)
+    results.add("storm_gap_ms", storm.storm_gap_us as f64 / 1_000.0, meaning);
+    Ok(results)
 }
 
 /// The results of one measurement.
@@ -140,12 +141,11 @@ pub(crate) struct ApiMeasurement {
 impl ApiMeasurement {
     /// The latency that `percent` of the cycles do not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
-        let at = (self.latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
-        self.latencies_us.get(at).map_or(f64::NAN, |&us| us as f64)
+        percentile(&self.latencies_us, percent * 10).map_or(f64::NAN, |us| us as f64)
     }
 }
 
-fn report(api: &str, shape: &str, measured: &ApiMeasurement, figures: &mut RunFigures) {
+fn report(api: &str, shape: &str, measured: &ApiMeasurement, results: &mut RunResults) {
     let per_s = measured.latencies_us.len() as f64 / measured.took.as_secs_f64();
     let goal = match (api, shape) {
         ("session", "256x16") => " (to reach: 45,000)",
@@ -153,9 +153,9 @@ fn report(api: &str, shape: &str, measured: &ApiMeasurement, figures: &mut RunFi
         _ => "",
     };
     let meaning = format!("cycles/s, clients x connections {shape}{goal}");
-    figures.add(format!("{api}_cycles_per_s_{shape}"), per_s, meaning);
+    results.add(format!("{api}_cycles_per_s_{shape}"), per_s, meaning);
     for percent in [50, 99] {
-        figures.add(
+        results.add(
             format!("{api}_cycle_p{percent}_us_{shape}"),
             measured.percentile(percent),
             format!("µs for a cycle, {percent} of 100 take at most that"),

@@ -22,7 +22,7 @@ const STREAMS: usize = 40;
 const CONNECTIONS: usize = 16;
 const KEY: &str = "bench/storm";
 /// How long to observe commits before the event, and after it.
-const LOOK: Duration = Duration::from_secs(1);
+const OBSERVED: Duration = Duration::from_secs(1);
 
 /// The results.
 pub(super) struct Storm {
@@ -49,7 +49,7 @@ pub(super) async fn measure(address: SocketAddr) -> Result<Storm> {
     }
     let gaps = RenewalGaps::default();
     let writer = tokio::spawn(commit(channels[0].clone(), gaps.clone()));
-    tokio::time::sleep(LOOK).await;
+    tokio::time::sleep(OBSERVED).await;
     let quiet_gap_us = gaps.longest_us.swap(0, Ordering::AcqRel);
     let put = v1::PutRequest { key: KEY.into(), value: "x".into(), ..Default::default() };
     KeyServiceClient::new(channels[1].clone()).put(put).await?;
@@ -59,7 +59,7 @@ pub(super) async fn measure(address: SocketAddr) -> Result<Storm> {
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
     let all_heard_us = os::now_us() - agreed_us;
-    tokio::time::sleep(LOOK).await;
+    tokio::time::sleep(OBSERVED).await;
     gaps.over.store(true, Ordering::Release);
     writer.await.context("the writer ended")??;
     let storm_gap_us = gaps.longest_us.load(Ordering::Acquire);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use tenure_bench::percentile;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{AskWait, Command};
 use tenure_server::{MemberHandle, NodeFailure, os};
@@ -49,8 +50,7 @@ pub(crate) struct ClusterMeasurement {
 impl ClusterMeasurement {
     /// The latency that `percent` of the commands do not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
-        let at = (self.latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
-        self.latencies_us.get(at).map_or(f64::NAN, |&us| us as f64)
+        percentile(&self.latencies_us, percent * 10).map_or(f64::NAN, |us| us as f64)
     }
 }
 

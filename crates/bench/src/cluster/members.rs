@@ -28,7 +28,7 @@ pub(crate) struct BenchCluster {
     dir: TempDir,
 }
 
-/// A member in a process of its own. It ends when its input does.
+/// A member in a process of its own. It ends when its standard input is closed.
 struct Follower(Child);
 
 impl Drop for Follower {
@@ -102,7 +102,7 @@ pub(crate) fn start_with(archive: EventArchive) -> Result<BenchCluster> {
             .context("starting a member")?;
         followers.push(Follower(child));
     }
-    // The members wait for each other, so this one would wait for ever for one that could not start.
+    // Members wait for each other at bootstrap. If one cannot start, this process would wait for ever.
     let settings = settings(0, dir.path(), &addresses, archive);
     let starting = std::thread::spawn(|| tenure_server::start(settings));
     while !starting.is_finished() {
@@ -186,7 +186,7 @@ fn log_file(dir: &Path, at: usize) -> Result<std::fs::File> {
     std::fs::File::create(data(dir, at).with_extension("log")).context("making a log file")
 }
 
-/// The ports of the members: below those that Linux chooses for port 0, which the members take for their clients.
+/// The members' ports are below the range that Linux uses for port 0, from which the members take their client ports.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// Finds free addresses on loopback. All ports are held until the last one is found, so that they differ.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 use load::{Clients, ClusterMeasurement};
 pub(crate) use members::{EventArchive, follow};
 
@@ -18,25 +18,25 @@ pub(crate) use members::{EventArchive, follow};
 const IN_FLIGHT: [usize; 3] = [1, 64, 1_024];
 
 /// Takes all measurements. `quick` measures for half a second each.
-pub(crate) fn run(quick: bool, archive: EventArchive) -> Result<RunFigures> {
+pub(crate) fn run(quick: bool, archive: EventArchive) -> Result<RunResults> {
     let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
     let (warm_up, measure) = (Duration::from_millis(warm_up), Duration::from_millis(measure));
     let mut cluster = members::start_with(archive)?;
     let member = cluster.leader().clone();
     let mut clients = Clients::new(&member, IN_FLIGHT[IN_FLIGHT.len() - 1])?;
-    let mut figures = RunFigures::default();
+    let mut results = RunResults::default();
     for in_flight in IN_FLIGHT {
         // On a busy machine another member may have been elected. Commands that are forwarded measure something else.
         cluster.lead()?;
         let measured = clients.measure(&member, in_flight, warm_up, measure)?;
-        report(in_flight, &measured, &mut figures);
+        report(in_flight, &measured, &mut results);
     }
-    Ok(figures)
+    Ok(results)
 }
 
-fn report(in_flight: usize, measured: &ClusterMeasurement, figures: &mut RunFigures) {
+fn report(in_flight: usize, measured: &ClusterMeasurement, results: &mut RunResults) {
     let commands = measured.latencies_us.len() as f64;
-    figures.add(
+    results.add(
         format!("committed_per_s_{in_flight}"),
         commands / measured.took.as_secs_f64(),
         match in_flight {
@@ -45,13 +45,13 @@ fn report(in_flight: usize, measured: &ClusterMeasurement, figures: &mut RunFigu
         },
     );
     for percent in [50, 99] {
-        figures.add(
+        results.add(
             format!("latency_p{percent}_us_{in_flight}"),
             measured.percentile(percent),
             format!("µs from submission to answer, {percent} of 100 take at most that"),
         );
     }
-    figures.add(
+    results.add(
         format!("commands_per_fsync_{in_flight}"),
         commands / (measured.syncs as f64).max(1.0),
         "commands for each fdatasync of the leader's log",

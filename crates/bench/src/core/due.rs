@@ -6,26 +6,26 @@ use tenure_types::Term;
 
 use super::load::{Load, acquire, encoded};
 use crate::clock::timed;
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 
 const TTL_MS: u64 = 10_000;
 
-pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
+pub(crate) fn measure(scale: u64, results: &mut RunResults) {
     let leases = 1_000_000 / scale;
     let (total_s, pause_ms) = end(leases, false);
-    figures.add(
+    results.add(
         "end_leases_s",
         total_s,
         format!("s to end {leases} leases in slices (to reach: below 3)"),
     );
-    figures.add("end_leases_pause_ms", pause_ms, "ms, the longest slice (to reach: below 50)");
+    results.add("end_leases_pause_ms", pause_ms, "ms, the longest slice (to reach: below 50)");
     let (total_s, pause_ms) = end(leases, true);
-    figures.add(
+    results.add(
         "end_holders_s",
         total_s,
         format!("s to end {leases} leases that each hold a lock"),
     );
-    figures.add("end_holders_pause_ms", pause_ms, "ms, the longest slice");
+    results.add("end_holders_pause_ms", pause_ms, "ms, the longest slice");
 }
 
 fn end(count: u64, holding: bool) -> (f64, f64) {

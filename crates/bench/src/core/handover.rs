@@ -6,7 +6,7 @@ use tenure_core::request::AskWait;
 
 use super::load::{Load, acquire, encoded, release, sealed, token};
 use crate::clock::timed;
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 
 /// The number of hand-overs in each round.
 const HANDOVERS: u64 = 200_000;
@@ -14,21 +14,21 @@ const HANDOVERS: u64 = 200_000;
 /// The number of rounds of each measurement, of which the median counts.
 const ROUNDS: usize = 5;
 
-pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
+pub(crate) fn measure(scale: u64, results: &mut RunResults) {
     let (short, long) = (10, 100_000 / scale);
     let in_short = nanoseconds(short, HANDOVERS / scale);
     let in_long = nanoseconds(long, HANDOVERS / scale);
-    figures.add(
+    results.add(
         "handover_short_ns",
         in_short,
         format!("ns per hand-over and re-ask, {short} waiting"),
     );
-    figures.add(
+    results.add(
         "handover_long_ns",
         in_long,
         format!("ns per hand-over and re-ask, {long} waiting"),
     );
-    figures.add("handover_ratio", in_long / in_short, "long over short (to reach: below 3)");
+    results.add("handover_ratio", in_long / in_short, "long over short (to reach: below 3)");
 }
 
 /// Measures one lock with always `waiting` clients in its queue: the holder releases and queues again.

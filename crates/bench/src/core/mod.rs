@@ -8,17 +8,17 @@ mod uncontended;
 
 use anyhow::Result;
 
-use crate::figure::RunFigures;
 use crate::memory;
+use crate::run_results::RunResults;
 
 /// Takes all measurements. `quick` does a hundredth of the work.
-pub(crate) fn run(quick: bool) -> Result<RunFigures> {
+pub(crate) fn run(quick: bool) -> Result<RunResults> {
     let scale = if quick { 100 } else { 1 };
-    let mut figures = RunFigures::default();
-    uncontended::measure(scale, &mut figures);
-    handover::measure(scale, &mut figures);
-    due::measure(scale, &mut figures);
-    snapshot::measure(scale, &mut figures);
-    memory::measure(scale, &mut figures)?;
-    Ok(figures)
+    let mut results = RunResults::default();
+    uncontended::measure(scale, &mut results);
+    handover::measure(scale, &mut results);
+    due::measure(scale, &mut results);
+    snapshot::measure(scale, &mut results);
+    memory::measure(scale, &mut results)?;
+    Ok(results)
 }

@@ -5,9 +5,9 @@ use tenure_core::{Machine, SnapshotReader};
 
 use super::load::{Load, acquire, encoded};
 use crate::clock::timed;
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 
-pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
+pub(crate) fn measure(scale: u64, results: &mut RunResults) {
     let locks = 1_000_000 / scale;
     let mut load = Load::new();
     let leases = load.leases(1_000, 3_600_000);
@@ -19,23 +19,23 @@ pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
         .collect();
     load.apply_all(&asks);
     let (frozen, stop) = timed(|| load.machine.freeze());
-    figures.add(
+    results.add(
         "freeze_ms",
         stop.as_secs_f64() * 1e3,
         format!("ms the machine stops, {locks} held locks"),
     );
     let mut pieces: Vec<Vec<u8>> = Vec::new();
     let (hash, writing) = timed(|| frozen.write(&mut |piece| pieces.push(piece.to_vec())));
-    figures.add(
+    results.add(
         "snapshot_write_ms",
         writing.as_secs_f64() * 1e3,
         "ms to write it, beside the machine",
     );
     let bytes: usize = pieces.iter().map(Vec::len).sum();
-    figures.add("snapshot_mib", bytes as f64 / f64::from(1 << 20), "MiB, history included");
+    results.add("snapshot_mib", bytes as f64 / f64::from(1 << 20), "MiB, history included");
     let (machine, reading) = timed(|| read(&pieces));
     assert_eq!(machine.full_hash(), hash, "the snapshot reads back");
-    figures.add("snapshot_read_ms", reading.as_secs_f64() * 1e3, "ms to read and check it");
+    results.add("snapshot_read_ms", reading.as_secs_f64() * 1e3, "ms to read and check it");
 }
 
 fn read(pieces: &[Vec<u8>]) -> Machine {

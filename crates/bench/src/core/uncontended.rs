@@ -7,7 +7,7 @@ use tenure_types::{Handle, Token};
 
 use super::load::{Load, acquire, encoded_as, release, sealed, token};
 use crate::clock::timed;
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 
 /// The number of clients; each lock is used by one of them.
 const LEASES: u64 = 1_000;
@@ -15,18 +15,18 @@ const LEASES: u64 = 1_000;
 /// The number of rounds of each measurement, of which the median counts.
 const ROUNDS: usize = 5;
 
-pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
+pub(crate) fn measure(scale: u64, results: &mut RunResults) {
     let all = 1_000_000 / scale;
     let random = rate(all, all, RequestNumbers::No);
-    figures.add(
+    results.add(
         "apply_per_s",
         random,
         format!("commands/s, acquire or release at random over {all} locks (to reach: 1,000,000)"),
     );
     let hot = rate(1_000, all, RequestNumbers::No);
-    figures.add("apply_hot_per_s", hot, "commands/s, the same over 1,000 locks");
+    results.add("apply_hot_per_s", hot, "commands/s, the same over 1,000 locks");
     let numbered = rate(all, all, RequestNumbers::Yes);
-    figures.add(
+    results.add(
         "apply_numbered_per_s",
         numbered,
         format!("commands/s over {all} locks, every request remembered until its answer is known"),

@@ -7,12 +7,12 @@ use super::tables::number;
 /// same run.
 pub(crate) struct PeerGoal {
     pub(crate) name: &'static str,
-    /// What Tenure reached.
+    /// The value that Tenure reached, if it was measured.
     pub(crate) reached: Option<f64>,
     pub(crate) unit: &'static str,
-    /// What it must reach: words, whether it does.
+    /// The bound that it must reach: its text, and whether it holds.
     pub(crate) must: (String, Option<bool>),
-    /// What it aims at.
+    /// The bound that it aims at: its text, and whether it holds.
     pub(crate) aim: (String, Option<bool>),
 }
 
@@ -34,7 +34,7 @@ enum GoalBound {
 
 use GoalBound::{Number, Times};
 
-/// A name, the workload, the figure, its unit, which values are better, and the bounds for must and aim.
+/// A name, the workload, the metric, its unit, which values are better, and the bounds for must and aim.
 type GoalForm = (
     &'static str,
     &'static str,
@@ -163,14 +163,14 @@ pub(crate) fn goals(results: &PeerResults) -> Vec<PeerGoal> {
 }
 
 fn goal(results: &PeerResults, form: &GoalForm) -> PeerGoal {
-    let (name, workload, figure, unit, better, must, aim) = *form;
-    let reached = results.spread("tenure", workload, figure).map(|it| match figure {
+    let (name, workload, metric, unit, better, must, aim) = *form;
+    let reached = results.spread("tenure", workload, metric).map(|it| match metric {
         // A failure in any repetition counts.
         "failed" => it.max,
         _ => it.median,
     });
     let judged =
-        |bounds: &[GoalBound]| judge(results, workload, figure, unit, better, bounds, reached);
+        |bounds: &[GoalBound]| judge(results, workload, metric, unit, better, bounds, reached);
     PeerGoal { name, reached, unit, must: judged(must), aim: judged(aim) }
 }
 
@@ -178,7 +178,7 @@ fn goal(results: &PeerResults, form: &GoalForm) -> PeerGoal {
 fn judge(
     results: &PeerResults,
     workload: &str,
-    figure: &str,
+    metric: &str,
     unit: &str,
     better: BetterWhen,
     bounds: &[GoalBound],
@@ -189,7 +189,7 @@ fn judge(
     for bound in bounds {
         let value = match *bound {
             Number(value) => Some(value),
-            Times(factor, system) => results.median(system, workload, figure).map(|it| it * factor),
+            Times(factor, system) => results.median(system, workload, metric).map(|it| it * factor),
         };
         let shown = value.map_or("not run".to_owned(), |it| format!("{}{unit}", number(it)));
         words.push(match *bound {
@@ -210,7 +210,7 @@ fn judge(
     (words.join("; "), holds)
 }
 
-/// A word for whether a bound holds.
+/// `yes`, `no` or `not known`.
 pub(crate) fn word(holds: Option<bool>) -> &'static str {
     match holds {
         Some(true) => "yes",
@@ -240,19 +240,19 @@ pub(crate) fn as_text(results: &PeerResults) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::{PeerSample, SampleFigures, SampleOutcome};
+    use super::super::results::{PeerSample, SampleMetrics, SampleOutcome};
     use super::*;
 
     fn with(values: &[(&str, f64)]) -> PeerResults {
         let mut results = PeerResults::default();
         for (system, value) in values {
-            let mut figures = SampleFigures::default();
-            figures.add("per_s", *value);
+            let mut metrics = SampleMetrics::default();
+            metrics.add("per_s", *value);
             results.samples.push(PeerSample {
                 system: (*system).to_owned(),
                 workload: "cycles-256x16".into(),
                 repetition: 0,
-                outcome: SampleOutcome::Measured(figures),
+                outcome: SampleOutcome::Measured(metrics),
             });
         }
         results

@@ -26,13 +26,13 @@ const STYLE: &str = "\
 .t{fill:#4493f8;stroke:#4493f8}.e{fill:#ab7df8;stroke:#ab7df8}
 .z{fill:#d29922;stroke:#d29922}.r{fill:#f85149;stroke:#f85149}}";
 
-/// A plot of one figure over the workloads of a kind.
+/// A plot of one metric over the workloads of a kind.
 pub(crate) struct ResultPlot {
     /// The name of its file.
     pub(crate) file: &'static str,
     pub(crate) title: &'static str,
     pub(crate) kind: &'static str,
-    pub(crate) figure: &'static str,
+    pub(crate) metric: &'static str,
     pub(crate) unit: &'static str,
 }
 
@@ -42,21 +42,21 @@ pub(crate) const PLOTS: &[ResultPlot] = &[
         file: "cycles.svg",
         title: "Acquire and release of free locks: cycles per second",
         kind: "cycles",
-        figure: "per_s",
+        metric: "per_s",
         unit: "/s",
     },
     ResultPlot {
         file: "cpu.svg",
         title: "CPU of all processes per cycle, in µs",
         kind: "cycles",
-        figure: "cpu_us",
+        metric: "cpu_us",
         unit: " µs",
     },
     ResultPlot {
         file: "handover.svg",
         title: "One lock that many want: gap between release and next grant, p50 in ms",
         kind: "handover",
-        figure: "p50_ms",
+        metric: "p50_ms",
         unit: " ms",
     },
 ];
@@ -138,7 +138,7 @@ fn rows(results: &PeerResults, plot: &ResultPlot) -> Vec<PlotRow> {
         }
         seen.push(&sample.workload);
         let dot = |(name, class): &(&'static str, &'static str)| {
-            Some((*name, *class, results.spread(name, &sample.workload, plot.figure)?))
+            Some((*name, *class, results.spread(name, &sample.workload, plot.metric)?))
         };
         rows.push((label(&sample.workload), SYSTEMS.iter().filter_map(dot).collect()));
     }
@@ -177,7 +177,7 @@ fn describe(rows: &[PlotRow], plot: &ResultPlot) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::{PeerSample, SampleFigures, SampleOutcome};
+    use super::super::results::{PeerSample, SampleMetrics, SampleOutcome};
     use super::super::system::PeerDescription;
     use super::*;
 
@@ -186,16 +186,16 @@ mod tests {
         let mut results = PeerResults::default();
         for (system, value) in [("tenure", 1_000.0), ("etcd", 20.0)] {
             results.systems.push((system.to_owned(), PeerDescription::default()));
-            let mut figures = SampleFigures::default();
-            figures.add("per_s", value);
+            let mut metrics = SampleMetrics::default();
+            metrics.add("per_s", value);
             let (system, workload) = (system.to_owned(), "cycles-1x1".to_owned());
-            let outcome = SampleOutcome::Measured(figures);
+            let outcome = SampleOutcome::Measured(metrics);
             results.samples.push(PeerSample { system, workload, repetition: 0, outcome });
         }
         let (svg, described) = draw(&results, &PLOTS[0]).unwrap();
         assert_eq!(svg.matches("<circle").count(), 4, "two in the legend, two in the plot");
         assert_eq!(described, "1 client, 1 connection: tenure 1,000/s, etcd 20/s.");
         assert!(svg.contains("<line class=\"line\" x1=\"250.0\""), "the axis begins at ten");
-        assert!(draw(&results, &PLOTS[1]).is_none(), "there is no such figure");
+        assert!(draw(&results, &PLOTS[1]).is_none(), "there is no such metric");
     }
 }

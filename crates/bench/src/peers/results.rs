@@ -4,33 +4,33 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use super::system::PeerDescription;
+use crate::percentile;
 
-/// The figures of one sample.
+/// The metrics of one sample.
 #[derive(Clone, Debug, Default)]
-pub struct SampleFigures {
-    pub(crate) figures: Vec<(String, f64)>,
+pub struct SampleMetrics {
+    pub(crate) metrics: Vec<(String, f64)>,
     /// The cores that processes of others used meanwhile, where that was measured.
     pub(crate) other_cores: Option<f64>,
     /// What a reader has to know.
     pub(crate) note: Option<String>,
 }
 
-impl SampleFigures {
+impl SampleMetrics {
     pub(crate) fn add(&mut self, name: &str, value: f64) {
-        self.figures.push((name.to_owned(), value));
+        self.metrics.push((name.to_owned(), value));
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<f64> {
-        self.figures.iter().find(|(it, _)| it == name).map(|(_, value)| *value)
+        self.metrics.iter().find(|(it, _)| it == name).map(|(_, value)| *value)
     }
 
     /// Adds the latencies that 50, 99 and 99.9 of 100 operations do not exceed, in milliseconds.
     pub(crate) fn add_percentiles(&mut self, mut latencies_us: Vec<u64>) {
         latencies_us.sort_unstable();
         for (name, per_mille) in [("p50_ms", 500), ("p99_ms", 990), ("p999_ms", 999)] {
-            let at = (latencies_us.len() * per_mille).div_ceil(1_000).saturating_sub(1);
-            if let Some(us) = latencies_us.get(at) {
-                self.add(name, *us as f64 / 1e3);
+            if let Some(us) = percentile(&latencies_us, per_mille) {
+                self.add(name, us as f64 / 1e3);
             }
         }
     }
@@ -39,7 +39,7 @@ impl SampleFigures {
 /// What became of one workload of one system in one repetition.
 #[derive(Clone, Debug)]
 pub(crate) enum SampleOutcome {
-    Measured(SampleFigures),
+    Measured(SampleMetrics),
     /// It failed.
     Failed(String),
     /// The system cannot do it.
@@ -89,18 +89,18 @@ impl PeerResults {
         self.samples.iter().filter(move |it| it.system == system && it.workload == workload)
     }
 
-    /// A figure over all repetitions. There is none if the workload failed in most of them.
+    /// A metric over all repetitions. There is none if the workload failed in most of them.
     pub(crate) fn spread(
         &self,
         system: &str,
         workload: &str,
-        figure: &str,
+        metric: &str,
     ) -> Option<SampleSpread> {
         let all = self.of(system, workload).count();
         let mut values: Vec<f64> = self
             .of(system, workload)
             .filter_map(|it| match &it.outcome {
-                SampleOutcome::Measured(figures) => figures.get(figure),
+                SampleOutcome::Measured(metrics) => metrics.get(metric),
                 _ => None,
             })
             .collect();
@@ -110,9 +110,9 @@ impl PeerResults {
         (count * 2 > all).then_some(SampleSpread { median: middle, min, max, count })
     }
 
-    /// The median of a figure.
-    pub(crate) fn median(&self, system: &str, workload: &str, figure: &str) -> Option<f64> {
-        self.spread(system, workload, figure).map(|it| it.median)
+    /// The median of a metric.
+    pub(crate) fn median(&self, system: &str, workload: &str, metric: &str) -> Option<f64> {
+        self.spread(system, workload, metric).map(|it| it.median)
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -160,12 +160,12 @@ fn sample_json(it: &PeerSample) -> Value {
         "system": it.system, "workload": it.workload, "repetition": it.repetition,
     });
     match &it.outcome {
-        SampleOutcome::Measured(figures) => {
-            let numbers = figures.figures.iter();
+        SampleOutcome::Measured(metrics) => {
+            let numbers = metrics.metrics.iter();
             let numbers = numbers.map(|(name, value)| (name.clone(), json!(rounded(*value))));
             json["figures"] = Value::Object(numbers.collect::<Map<_, _>>());
-            json["other_cores"] = json!(figures.other_cores.map(rounded));
-            json["note"] = json!(figures.note);
+            json["other_cores"] = json!(metrics.other_cores.map(rounded));
+            json["note"] = json!(metrics.note);
         }
         SampleOutcome::Failed(why) => json["failed"] = json!(why),
         SampleOutcome::No(why) => json["no"] = json!(why),
@@ -179,12 +179,12 @@ fn sample_of(value: &Value) -> Result<PeerSample> {
     } else if let Some(why) = value["no"].as_str() {
         SampleOutcome::No(why.to_owned())
     } else {
-        let figures = value["figures"].as_object().context("a sample has figures")?;
+        let metrics = value["figures"].as_object().context("a sample has `figures`")?;
         let number = |(name, value): (&String, &Value)| {
-            Ok((name.clone(), value.as_f64().context("a figure is a number")?))
+            Ok((name.clone(), value.as_f64().context("a metric is a number")?))
         };
-        SampleOutcome::Measured(SampleFigures {
-            figures: figures.iter().map(number).collect::<Result<_>>()?,
+        SampleOutcome::Measured(SampleMetrics {
+            metrics: metrics.iter().map(number).collect::<Result<_>>()?,
             other_cores: value["other_cores"].as_f64(),
             note: value["note"].as_str().map(str::to_owned),
         })
@@ -230,9 +230,9 @@ mod tests {
     }
 
     fn measured(value: f64) -> SampleOutcome {
-        let mut figures = SampleFigures { other_cores: Some(0.5), ..Default::default() };
-        figures.add("per_s", value);
-        SampleOutcome::Measured(figures)
+        let mut metrics = SampleMetrics { other_cores: Some(0.5), ..Default::default() };
+        metrics.add("per_s", value);
+        SampleOutcome::Measured(metrics)
     }
 
     #[test]
@@ -266,10 +266,10 @@ mod tests {
 
     #[test]
     fn percentiles_are_of_the_sorted_latencies() {
-        let mut figures = SampleFigures::default();
-        figures.add_percentiles((1..=1_000).rev().map(|ms| ms * 1_000).collect());
-        assert_eq!(figures.get("p50_ms"), Some(500.0));
-        assert_eq!(figures.get("p99_ms"), Some(990.0));
-        assert_eq!(figures.get("p999_ms"), Some(999.0));
+        let mut metrics = SampleMetrics::default();
+        metrics.add_percentiles((1..=1_000).rev().map(|ms| ms * 1_000).collect());
+        assert_eq!(metrics.get("p50_ms"), Some(500.0));
+        assert_eq!(metrics.get("p99_ms"), Some(990.0));
+        assert_eq!(metrics.get("p999_ms"), Some(999.0));
     }
 }

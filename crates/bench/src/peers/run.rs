@@ -184,7 +184,7 @@ impl PeerTurns {
         };
         let measured = tokio::time::timeout(limit, measured).await;
         let outcome = match measured {
-            Ok(Ok(figures)) => SampleOutcome::Measured(figures),
+            Ok(Ok(metrics)) => SampleOutcome::Measured(metrics),
             Ok(Err(error)) => SampleOutcome::Failed(format!("{error:#}")),
             Err(_) => SampleOutcome::Failed(format!("not done within {limit:?}")),
         };
@@ -216,7 +216,7 @@ impl PeerTurns {
     fn keep(&mut self, sample: PeerSample) {
         let line = tables::line(&sample);
         let busy = match &sample.outcome {
-            SampleOutcome::Measured(figures) => figures.other_cores.filter(|it| *it > QUIET_MAX),
+            SampleOutcome::Measured(metrics) => metrics.other_cores.filter(|it| *it > QUIET_MAX),
             _ => None,
         };
         let busy = busy.map(|it| format!("  NOT QUIET: others used {it:.2} cores"));

@@ -24,11 +24,11 @@ pub struct ServerSpec {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Where clients connect.
+    /// The address for clients.
     pub address: String,
-    /// Where its counters are, if not at `address`.
+    /// The address of its counters, if it differs from `address`.
     pub status: String,
-    /// Where its output goes.
+    /// The file for its output.
     pub log: PathBuf,
 }
 

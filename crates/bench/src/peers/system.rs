@@ -12,7 +12,7 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 
 use super::load;
-use super::results::SampleFigures;
+use super::results::SampleMetrics;
 use super::servers::PeerServers;
 use super::workload::{MeasurePlan, PeerWorkload};
 
@@ -146,7 +146,7 @@ pub trait AnyPeer {
         servers: &'a mut PeerServers,
         workload: PeerWorkload,
         plan: &'a MeasurePlan,
-    ) -> LocalFuture<'a, Result<SampleFigures>>;
+    ) -> LocalFuture<'a, Result<SampleMetrics>>;
     /// Takes a lock, says so, and keeps it until this process is killed.
     fn hold<'a>(&'a self, addresses: &'a [String], lock: &'a str) -> LocalFuture<'a, Result<()>>;
 }
@@ -173,7 +173,7 @@ impl<S: PeerSystem> AnyPeer for S {
         servers: &'a mut PeerServers,
         workload: PeerWorkload,
         plan: &'a MeasurePlan,
-    ) -> LocalFuture<'a, Result<SampleFigures>> {
+    ) -> LocalFuture<'a, Result<SampleMetrics>> {
         Box::pin(load::measure(self, servers, workload, plan))
     }
 

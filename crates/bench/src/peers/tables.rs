@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::results::{PeerResults, PeerSample, SampleFigures, SampleOutcome, SampleSpread};
+use super::results::{PeerResults, PeerSample, SampleMetrics, SampleOutcome, SampleSpread};
 use super::usage::QUIET_MAX;
 use super::workload::{PeerWorkload, WORKLOADS};
 
@@ -16,9 +16,9 @@ pub(crate) struct ResultTable {
 /// What the cells of a table show.
 #[derive(Clone, Copy)]
 enum CellForm {
-    /// One figure with its range.
+    /// One metric with its range.
     Spread(&'static str),
-    /// The medians of two figures.
+    /// The medians of two metrics.
     Pair(&'static str, &'static str),
     /// The syncs of the servers, or the flushes of the disk with a mark.
     Syncs,
@@ -121,9 +121,9 @@ pub(crate) fn label(workload: &str) -> String {
 }
 
 fn cell(results: &PeerResults, system: &str, workload: &str, form: CellForm) -> String {
-    let of = |figure: &str| results.spread(system, workload, figure);
+    let of = |metric: &str| results.spread(system, workload, metric);
     let shown = match form {
-        CellForm::Spread(figure) => of(figure).map(spread),
+        CellForm::Spread(metric) => of(metric).map(spread),
         CellForm::Pair(one, other) => of(one)
             .zip(of(other))
             .map(|(one, other)| format!("{} / {}", number(one.median), number(other.median))),
@@ -131,7 +131,7 @@ fn cell(results: &PeerResults, system: &str, workload: &str, form: CellForm) -> 
             .map(spread)
             .or_else(|| of("disk_flushes").map(|it| format!("disk: {}", spread(it)))),
         CellForm::Queue => of("failed").and_then(|failed| {
-            let median = |figure| of(figure).map(|it| number(it.median));
+            let median = |metric| of(metric).map(|it| number(it.median));
             let (queue, drain) = (median("queue_s")?, median("drain_s")?);
             Some(format!("{}; {queue} + {drain} s; {}", number(failed.max), median("largest_mib")?))
         }),
@@ -144,7 +144,7 @@ fn cell(results: &PeerResults, system: &str, workload: &str, form: CellForm) -> 
     shown.unwrap_or_else(|| missing(results, system, workload).to_owned())
 }
 
-/// Why a cell has no figure, in a word.
+/// Why a cell has no metric, in a word.
 fn missing(results: &PeerResults, system: &str, workload: &str) -> &'static str {
     match results.of(system, workload).next().map(|it| &it.outcome) {
         Some(SampleOutcome::No(_)) => "no",
@@ -203,7 +203,7 @@ pub(crate) fn notes(results: &PeerResults) -> Vec<String> {
         match &sample.outcome {
             SampleOutcome::No(why) => note(sample, "no: ", why),
             SampleOutcome::Failed(why) => note(sample, "failed: ", why),
-            SampleOutcome::Measured(SampleFigures { other_cores, note: said, .. }) => {
+            SampleOutcome::Measured(SampleMetrics { other_cores, note: said, .. }) => {
                 said.iter().for_each(|said| note(sample, "", said));
                 measured += usize::from(other_cores.is_some());
                 busy += usize::from(other_cores.is_some_and(|it| it > QUIET_MAX));
@@ -229,10 +229,10 @@ pub(crate) fn line(sample: &PeerSample) -> String {
     match &sample.outcome {
         SampleOutcome::No(why) => format!("{head}  no: {why}"),
         SampleOutcome::Failed(why) => format!("{head}  FAILED: {why}"),
-        SampleOutcome::Measured(figures) => {
+        SampleOutcome::Measured(metrics) => {
             let shown =
-                figures.figures.iter().map(|(name, value)| format!("{name}={}", number(*value)));
-            let note = figures.note.as_ref().map(|it| format!("  ({it})")).unwrap_or_default();
+                metrics.metrics.iter().map(|(name, value)| format!("{name}={}", number(*value)));
+            let note = metrics.note.as_ref().map(|it| format!("  ({it})")).unwrap_or_default();
             format!("{head}  {}{note}", shown.collect::<Vec<_>>().join(" "))
         }
     }

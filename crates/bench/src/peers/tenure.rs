@@ -237,10 +237,10 @@ impl PeerSystem for TenurePeer {
     ) -> Result<KeptLeases> {
         let connected = connections(addresses, CONNECTIONS).await?;
         let kept = Arc::new(leases(&connected, count, ttl).await?);
-        let looked_at = kept.clone();
+        let observed = kept.clone();
         let living = async move {
             let lost = |it: &&TenureClient| matches!(it.lease.standing(), Standing::Lost(_));
-            Ok(looked_at.len() - looked_at.iter().filter(lost).count())
+            Ok(observed.len() - observed.iter().filter(lost).count())
         };
         Ok(KeptLeases { kept: Box::new(kept), living: Box::pin(living) })
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tenure_server::os;
 use tokio::task::JoinSet;
 
-use super::results::SampleFigures;
+use super::results::SampleMetrics;
 use super::servers::{PeerServers, os_us};
 use super::system::PeerSystem;
 use super::usage::{UsageSnapshot, resident_mib};
@@ -41,24 +41,24 @@ impl MeasureWindow {
 /// The latencies that each task returns.
 pub(crate) type MeasuringTasks = JoinSet<Result<Vec<u64>>>;
 
-/// Waits for the warm-up, measures, ends the tasks and returns the figures; `per` names one operation: `cycle`.
+/// Waits for the warm-up, measures, ends the tasks and returns the metrics; `per` names one operation: `cycle`.
 pub(crate) async fn measure<S: PeerSystem>(
     system: &S,
     servers: &PeerServers,
     window: &Arc<MeasureWindow>,
     mut tasks: MeasuringTasks,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let (pids, data) = (servers.pids(), plan.data.clone());
-    rest(&mut tasks, plan.warm_up).await?;
+    sleep_with(&mut tasks, plan.warm_up).await?;
     let fsyncs = system.fsyncs(servers).await?;
     let before = UsageSnapshot::now(&pids, &data)?;
     window.open.store(true, Ordering::Release);
-    rest(&mut tasks, plan.window).await?;
+    sleep_with(&mut tasks, plan.window).await?;
     // A machine that is very busy may need longer for the first operation.
     let until_us = os::now_us() + os_us(plan.prepare_max);
     while window.done.load(Ordering::Acquire) == 0 && os::now_us() < until_us {
-        rest(&mut tasks, plan.window).await?;
+        sleep_with(&mut tasks, plan.window).await?;
     }
     window.open.store(false, Ordering::Release);
     let done = window.done.load(Ordering::Acquire);
@@ -67,21 +67,21 @@ pub(crate) async fn measure<S: PeerSystem>(
     let memory = resident_mib(&pids);
     window.over.store(true, Ordering::Release);
     ensure!(done > 0, "nothing was done in {:.1} s", used.seconds);
-    let mut figures = SampleFigures::default();
+    let mut metrics = SampleMetrics::default();
     let count = done as f64;
-    figures.add("per_s", count / used.seconds);
-    figures.add("cpu_us", (used.servers_s + used.clients_s) * 1e6 / count);
-    figures.add("servers_cpu_us", used.servers_s * 1e6 / count);
-    figures.add("clients_cpu_us", used.clients_s * 1e6 / count);
-    figures.add("servers_cores", used.servers_s / used.seconds);
-    figures.add("memory_mib", memory.iter().sum());
+    metrics.add("per_s", count / used.seconds);
+    metrics.add("cpu_us", (used.servers_s + used.clients_s) * 1e6 / count);
+    metrics.add("servers_cpu_us", used.servers_s * 1e6 / count);
+    metrics.add("clients_cpu_us", used.clients_s * 1e6 / count);
+    metrics.add("servers_cores", used.servers_s / used.seconds);
+    metrics.add("memory_mib", memory.iter().sum());
     match (fsyncs, fsyncs_after) {
         (Some(before), Some(after)) => {
-            figures.add("fsyncs", after.saturating_sub(before) as f64 / count);
+            metrics.add("fsyncs", after.saturating_sub(before) as f64 / count);
         }
-        _ => used.flushes.into_iter().for_each(|it| figures.add("disk_flushes", it as f64 / count)),
+        _ => used.flushes.into_iter().for_each(|it| metrics.add("disk_flushes", it as f64 / count)),
     }
-    figures.other_cores = Some(used.other_cores);
+    metrics.other_cores = Some(used.other_cores);
     let mut latencies_us = Vec::new();
     let ended = tokio::time::timeout(plan.prepare_max, async {
         while let Some(ended) = tasks.join_next().await {
@@ -94,12 +94,12 @@ pub(crate) async fn measure<S: PeerSystem>(
         anyhow::Ok(())
     });
     ended.await.context("the clients do not end")??;
-    figures.add_percentiles(latencies_us);
-    Ok(figures)
+    metrics.add_percentiles(latencies_us);
+    Ok(metrics)
 }
 
 /// Sleeps, and fails as soon as a task ends: none should.
-async fn rest(tasks: &mut MeasuringTasks, time: std::time::Duration) -> Result<()> {
+async fn sleep_with(tasks: &mut MeasuringTasks, time: std::time::Duration) -> Result<()> {
     match tokio::time::timeout(time, tasks.join_next()).await {
         Err(_) => Ok(()),
         Ok(None) => anyhow::bail!("there are no clients"),

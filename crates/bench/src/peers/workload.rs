@@ -11,19 +11,19 @@ use super::CONNECTIONS;
 pub enum PeerWorkload {
     /// Clients acquire and release a lock of their own.
     Cycles {
-        /// How many.
+        /// The number of clients.
         clients: usize,
         /// The connections that they share.
         connections: usize,
     },
     /// Clients acquire and release one lock in turns.
     HandOver {
-        /// How many.
+        /// The number of clients.
         clients: usize,
     },
     /// Clients read one key.
     Reads {
-        /// How many.
+        /// The number of clients.
         clients: usize,
     },
     /// The process that holds a lock is killed.
@@ -32,17 +32,17 @@ pub enum PeerWorkload {
     LeaderKilled,
     /// Leases are kept alive.
     Leases {
-        /// How many.
+        /// The number of leases.
         leases: usize,
     },
     /// One key is written while it is watched.
     Watchers {
-        /// How many watch it.
+        /// The number of watchers.
         watchers: usize,
     },
     /// Clients queue for one lock; then each gets it once.
     Queue {
-        /// How many.
+        /// The number of waiters.
         waiters: usize,
     },
 }

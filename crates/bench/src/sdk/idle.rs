@@ -11,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 use tenure::{Client, Lease, Standing};
 use tenure_server::os;
 
-use crate::figure::RunFigures;
 use crate::memory::resident_bytes;
+use crate::run_results::RunResults;
 
 const TTL: Duration = Duration::from_secs(15);
 /// The number of leases that are granted at once.
@@ -22,7 +22,7 @@ pub(super) fn measure(
     address: SocketAddr,
     leases: usize,
     quick: bool,
-    figures: &mut RunFigures,
+    results: &mut RunResults,
 ) -> Result<()> {
     let seconds = if quick { 6 } else { 30 };
     let program = std::env::current_exe().context("finding this program")?;
@@ -36,12 +36,12 @@ pub(super) fn measure(
     let numbers: Vec<f64> =
         said.split_whitespace().map(str::parse).collect::<Result<_, _>>().context("reading it")?;
     let &[bytes, tasks, cpu, lost] = &numbers[..] else { anyhow::bail!("four numbers: {said}") };
-    figures.add("idle_lease_bytes", bytes, format!("bytes per idle lease handle, of {leases}"));
-    figures.add("idle_lease_tasks", tasks, "tasks per idle lease handle");
+    results.add("idle_lease_bytes", bytes, format!("bytes per idle lease handle, of {leases}"));
+    results.add("idle_lease_tasks", tasks, "tasks per idle lease handle");
     let meaning = format!("% of one core to keep {leases} leases of 15 s alive");
-    figures.add("idle_leases_cpu_percent", cpu, meaning);
+    results.add("idle_leases_cpu_percent", cpu, meaning);
     let meaning = format!("of {leases} leases lost in {seconds} s (to stay: 0)");
-    figures.add("idle_leases_lost", lost, meaning);
+    results.add("idle_leases_lost", lost, meaning);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 
 use crate::apis::session::{self, AcquireForm};
 use crate::apis::{ApiMeasurement, ApiStage, BenchCaller, cpu};
-use crate::figure::RunFigures;
+use crate::run_results::RunResults;
 
 pub(crate) use idle::keep as idle;
 
@@ -20,14 +20,14 @@ const SHAPES: [(usize, usize); 3] = [(1, 1), (64, 16), (256, 16)];
 const SHARE: f64 = 80.0;
 
 /// Takes all measurements, or those of cycles of one shape. `quick` measures for half a second each, with fewer leases.
-pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunFigures> {
+pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunResults> {
     let of = |(clients, connections): (usize, usize)| format!("{clients}x{connections}");
     let shapes = SHAPES.into_iter().filter(|it| only.is_none_or(|only| of(*it) == only));
     let shapes: Vec<_> = shapes.collect();
     ensure!(!shapes.is_empty(), "shapes are {}", SHAPES.map(of).join(", "));
     let ApiStage { cluster, runtime, times } = ApiStage::set(quick)?;
     let address = cluster.clients();
-    let mut figures = RunFigures::default();
+    let mut results = RunResults::default();
     for (clients, connections) in shapes {
         // The SDK is measured before and after the session, so that other load on the machine affects both.
         let per_s = |it: &ApiMeasurement| it.latencies_us.len() as f64 / it.took.as_secs_f64();
@@ -45,25 +45,25 @@ pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunFigures> {
         let numbered = per_s(&runtime.block_on(by_hand(AcquireForm::Numbered))?);
         let (raw, sdk) = (per_s(&raw), (before + per_s(&after)) / 2.0);
         let shape = format!("clients x connections {clients}x{connections}");
-        figures.add(format!("session_cycles_per_s_{clients}"), raw, format!("cycles/s, {shape}"));
-        figures.add(format!("sdk_cycles_per_s_{clients}"), sdk, format!("cycles/s, {shape}"));
+        results.add(format!("session_cycles_per_s_{clients}"), raw, format!("cycles/s, {shape}"));
+        results.add(format!("sdk_cycles_per_s_{clients}"), sdk, format!("cycles/s, {shape}"));
         let meaning = format!("% of the session's (to reach: {SHARE})");
-        figures.add(format!("sdk_share_{clients}"), sdk / raw * 100.0, meaning);
+        results.add(format!("sdk_share_{clients}"), sdk / raw * 100.0, meaning);
         // What explains the share: the SDK's acquires take effect once even if they are sent again.
         let meaning = format!("cycles/s with numbered acquires, {shape}");
-        figures.add(format!("session_numbered_cycles_per_s_{clients}"), numbered, meaning);
+        results.add(format!("session_numbered_cycles_per_s_{clients}"), numbered, meaning);
         let meaning = "% of the session's with numbered acquires";
-        figures.add(format!("sdk_share_of_numbered_{clients}"), sdk / numbered * 100.0, meaning);
+        results.add(format!("sdk_share_of_numbered_{clients}"), sdk / numbered * 100.0, meaning);
         for ((stage, raw), (_, sdk)) in stages.into_iter().zip(by_sdk) {
             let meaning = "µs of CPU per cycle";
-            figures.add(format!("session_cpu_us_{stage}_{clients}"), raw, meaning);
-            figures.add(format!("sdk_cpu_us_{stage}_{clients}"), sdk, meaning);
+            results.add(format!("session_cpu_us_{stage}_{clients}"), raw, meaning);
+            results.add(format!("sdk_cpu_us_{stage}_{clients}"), sdk, meaning);
         }
     }
     if only.is_some() {
-        return Ok(figures);
+        return Ok(results);
     }
     let leases = if quick { 1_000 } else { 10_000 };
-    idle::measure(address, leases, quick, &mut figures)?;
-    Ok(figures)
+    idle::measure(address, leases, quick, &mut results)?;
+    Ok(results)
 }

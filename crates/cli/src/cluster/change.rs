@@ -24,7 +24,7 @@ use crate::suggest::suggested;
 /// How long the cluster may take to agree on a change: longer than members wait for each other.
 pub(super) const AGREE: Duration = Duration::from_secs(40);
 /// How often `add --wait` checks whether the member has joined or caught up.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Flags of `tenure cluster add`.
 #[derive(Args)]
@@ -122,7 +122,7 @@ pub(super) async fn add(cluster: &ConnectedCluster, flags: &AddArgs) -> Result<E
             );
             return Err(CliError::refused(text).next("tenure cluster status"));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

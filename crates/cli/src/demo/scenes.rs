@@ -21,7 +21,7 @@ const TTL: Duration = Duration::from_secs(4);
 const USUAL_TTL: Duration = Duration::from_secs(15);
 /// How long three processes may take to form a cluster, and the cluster to elect another leader.
 const TIMEOUT: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const LOCK: &str = "deploy";
 const KEY: &str = "ledger";
 
@@ -95,7 +95,7 @@ async fn contention(
         if !explained.ahead.is_empty() {
             break explained;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     };
     for line in crate::inspect::explain_text(LOCK, &explained, "ana").lines() {
         guide.narrate(&format!("       {line}"));
@@ -139,7 +139,7 @@ async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Resul
     );
     let anas = anas?;
     guide.tell(&acquired("ana", &anas, Some(began.elapsed())));
-    guide.tell(&json!({ "event": "nobody", "lock": LOCK, "for_ms": millis(stopped.elapsed()) }));
+    guide.tell(&json!({ "event": "free", "lock": LOCK, "for_ms": millis(stopped.elapsed()) }));
     let after = duration::shown(began.elapsed());
     let margin = duration::shown(stopped.elapsed());
     guide.narrate(&format!("ana    {after}: lock `{LOCK}` acquired, token {}", anas.token()));
@@ -168,7 +168,7 @@ async fn crash(
             None if began.elapsed() > TIMEOUT => {
                 return Err(CliError::refused("no other member leads; try the tour again"));
             }
-            None => tokio::time::sleep(LOOK).await,
+            None => tokio::time::sleep(POLL_INTERVAL).await,
         }
     };
     ana.key("after-the-crash").put("written").await?;
@@ -257,7 +257,7 @@ async fn leader(client: &Client) -> Result<String, CliError> {
                 "the members did not find each other; try the tour again",
             ));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

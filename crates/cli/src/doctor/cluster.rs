@@ -33,7 +33,7 @@ pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
 }
 
 /// Checks the connection and everything that members report about themselves.
-pub(super) async fn look(client: &Client, place: &ConnectionTarget) -> Vec<Finding> {
+pub(super) async fn check(client: &Client, place: &ConnectionTarget) -> Vec<Finding> {
     let (read, status) = tokio::join!(ask_read(client), each::status(client, place));
     let mut found = vec![tls(place), read];
     match status {

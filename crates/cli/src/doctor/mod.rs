@@ -99,10 +99,10 @@ pub(crate) fn doctor(flags: &DoctorArgs) -> Result<Exit, CliError> {
     if let Some(data) = &flags.data {
         tell(machine::disk(data));
     }
-    let (probes, looked) = runtime()?.block_on(examine(&place));
+    let (probes, checked) = runtime()?.block_on(examine(&place));
     probes.into_iter().for_each(|probe| tell(probe.finding));
-    let reached = looked.is_ok();
-    match looked {
+    let reached = checked.is_ok();
+    match checked {
         Ok(found) => found.into_iter().for_each(&mut tell),
         Err(unreachable) => tell(unreachable),
     }
@@ -113,17 +113,20 @@ pub(crate) fn doctor(flags: &DoctorArgs) -> Result<Exit, CliError> {
     })
 }
 
-/// Probes every address, and looks at the cluster through the first member that answers. A member that hangs delays
-/// neither the other probes nor that look.
+/// Probes every address, and checks the cluster through the first member that answers. A member that hangs delays
+/// neither the other probes nor that check.
 async fn examine(place: &ConnectionTarget) -> (Vec<DoctorProbe>, Result<Vec<Finding>, Finding>) {
     let (answering, mut first) = channel(1);
     let through_first = async {
         let address = first.recv().await?;
-        Some(look(ConnectionTarget { addresses: vec![address], ..place.clone() }, place).await)
+        Some(
+            check_cluster(ConnectionTarget { addresses: vec![address], ..place.clone() }, place)
+                .await,
+        )
     };
-    let (probes, looked) = tokio::join!(probe::every(place, answering), through_first);
-    if let Some(looked) = looked {
-        return (probes, looked);
+    let (probes, checked) = tokio::join!(probe::every(place, answering), through_first);
+    if let Some(checked) = checked {
+        return (probes, checked);
     }
     // No member answered. Those that hang would only make the search for a reason longer.
     let mut others = place.clone();
@@ -132,22 +135,22 @@ async fn examine(place: &ConnectionTarget) -> (Vec<DoctorProbe>, Result<Vec<Find
             .addresses
             .retain(|it| !probes.iter().any(|probe| probe.is_hung && probe.address == *it));
     }
-    let looked = if others.addresses.is_empty() {
+    let checked = if others.addresses.is_empty() {
         let text = format!("no member answered within {}", duration::shown(place.timeout));
         Err(cluster::unreachable(&text, "", place.tls.is_some()))
     } else {
-        look(others, place).await
+        check_cluster(others, place).await
     };
-    (probes, looked)
+    (probes, checked)
 }
 
-/// Connects to one of these members and looks at the cluster; else says why no member could be reached.
-async fn look(
+/// Connects to one of these members and checks the cluster, or reports why no member could be reached.
+async fn check_cluster(
     through: ConnectionTarget,
     place: &ConnectionTarget,
 ) -> Result<Vec<Finding>, Finding> {
     match through.connect().await {
-        Ok(client) => Ok(cluster::look(&client, place).await),
+        Ok(client) => Ok(cluster::check(&client, place).await),
         Err(failure) => {
             let tried = failure.more.iter().find(|(label, _)| *label == "tried");
             let tried = tried.map_or(String::new(), |(_, tried)| format!(": {tried}"));

@@ -33,9 +33,9 @@ struct HeldAt {
 /// The lock as it was.
 #[derive(Default)]
 struct StandingAt {
-    /// By token.
+    /// The grants, by token.
     grants: BTreeMap<u64, HeldAt>,
-    /// Clients by place.
+    /// The clients of waiters, by place.
     queue: BTreeMap<u64, String>,
     /// Whether an event before that time was found.
     known: bool,

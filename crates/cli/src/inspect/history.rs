@@ -30,7 +30,7 @@ pub(crate) struct HistoryArgs {
     /// Of which lock [default: of all locks]
     #[arg(value_parser = output::name, conflicts_with = "verify")]
     lock: Option<String>,
-    /// Of all locks whose names begin so
+    /// Of all locks whose names begin with this text
     #[arg(long, value_name = "PREFIX", conflicts_with = "lock")]
     prefix: Option<String>,
     /// Who held the lock at this time, such as 03:14 or "2026-03-02 03:14", and how that ended

@@ -16,7 +16,7 @@ use crate::print_args::ListArgs;
 /// Flags of `tenure locks`.
 #[derive(Args)]
 pub(crate) struct LocksArgs {
-    /// Only names that begin so
+    /// Only names that begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]

@@ -65,7 +65,7 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
             elect::print_leader(&cluster, candidacy.name).await;
             let election = cluster.client.election(candidacy.name);
             let campaigning = election.campaign_with(candidacy.value.to_owned(), |ask| {
-                let ask = ask.ttl(times.pace.ttl()).grace(times.grace);
+                let ask = ask.ttl(times.timing.ttl()).grace(times.grace);
                 match candidacy.wait {
                     Some(wait) => ask.wait(wait),
                     None => ask,

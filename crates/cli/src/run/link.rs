@@ -157,13 +157,13 @@ mod tests {
 
     #[test]
     fn a_watchdog_that_connects_and_ends_between_two_looks_is_heard() {
-        let looks = Cell::new(0);
+        let polls = Cell::new(0);
         let connected = || {
-            looks.set(looks.get() + 1);
-            Ok((looks.get() > 1).then_some("reports"))
+            polls.set(polls.get() + 1);
+            Ok((polls.get() > 1).then_some("reports"))
         };
         // It connects and ends right after the first look at the socket.
-        let ended = || Ok((looks.get() > 0).then_some("exit status: 0"));
+        let ended = || Ok((polls.get() > 0).then_some("exit status: 0"));
         assert_eq!(first(u64::MAX, connected, ended).unwrap(), "reports");
     }
 

@@ -34,7 +34,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// The cause of a loss by a release that another process sent.
 const RELEASED: &str = "released";
 /// How many checks in a row must find no process.
-const LOOKS: usize = 3;
+const EMPTY_CHECKS: usize = 3;
 
 /// The command and its settings.
 pub(super) struct Job<'a> {
@@ -203,7 +203,7 @@ impl<'a> LockedCommand<'a> {
         let mut until = guard.valid_until();
         let mut standings = guard.standings();
         let stop = guard.cancellation();
-        let mut watch = ReleaseWatch::start(&self.job.client, guard, self.job.times.pace.ttl());
+        let mut watch = ReleaseWatch::start(&self.job.client, guard, self.job.times.timing.ttl());
         loop {
             let overdue = self.overdue_in();
             tokio::select! {
@@ -259,7 +259,7 @@ impl<'a> LockedCommand<'a> {
         let mut empty = 0;
         let struck_us = now_us();
         let mut at_us = struck_us;
-        while empty < LOOKS {
+        while empty < EMPTY_CHECKS {
             if link.kill_all() == 0 {
                 empty += 1;
             } else {
@@ -273,7 +273,7 @@ impl<'a> LockedCommand<'a> {
 
     fn lose(&mut self, lost: Option<tenure::Lost>) {
         let what = self.what();
-        let ttl = shown(self.job.times.pace.ttl());
+        let ttl = shown(self.job.times.timing.ttl());
         let silent = "no renewal was acknowledged in time".to_owned();
         let text = match &lost {
             Some(lost) if matches!(lost.cause(), Cause::Unreachable { .. }) => {
@@ -307,7 +307,7 @@ impl<'a> LockedCommand<'a> {
         let what = self.what();
         match standing {
             Standing::Doubtful => {
-                let silent = shown(self.job.times.pace.doubtful_after());
+                let silent = shown(self.job.times.timing.doubtful_after());
                 self.messages.unusual(&format!(
                     "{what}: renewal overdue, none acknowledged for {silent}, trying other members"
                 ));
@@ -473,7 +473,7 @@ impl<'a> LockedCommand<'a> {
                 );
             }
             Err(error) => {
-                let ttl = shown(self.job.times.pace.ttl());
+                let ttl = shown(self.job.times.timing.ttl());
                 messages.loss(&format!(
                     "{ended}{what} not given back: {error}; it is free within {ttl}"
                 ));

@@ -17,9 +17,9 @@ use crate::connection_args::request_id;
 
 use super::environment::{LEASE, LOCKS, held_around};
 
-/// How long the lease of the run around this one may take to wait for the marker, and how often to look.
+/// How long the lease of the run around this one may take to wait for the marker, and how often to check.
 const JOIN: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The run around this one, as the environment tells of it.
 pub(super) struct OuterRun {
@@ -73,7 +73,7 @@ impl OuterRun {
             if client.show(&name).await?.is_some_and(|it| it.waiting > 0) {
                 break;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         let waits = ask();
         let granted = tokio::select! {

@@ -26,8 +26,8 @@ use super::waiting::QueueView;
 use super::{RunArgs, codes, named};
 
 /// How often the queue is queried: for a terminal, and for a log.
-const LOOK_LIVE: Duration = Duration::from_secs(1);
-const LOOK_LOG: Duration = Duration::from_secs(5);
+const POLL_INTERVAL_LIVE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL_LOG: Duration = Duration::from_secs(5);
 /// How long leaving a queue may take.
 const LEAVE: Duration = Duration::from_secs(1);
 const LEAVE_STEP: Duration = Duration::from_millis(20);
@@ -92,7 +92,7 @@ pub(super) async fn acquire(
         if !(in_time && matches!(error, Error::Lost { .. })) {
             // Without an answer to the request there is none to this question either.
             let view = match error {
-                Error::Refused(_) => queue.look().await,
+                Error::Refused(_) => queue.query().await,
                 _ => None,
             };
             return Err(refuse(messages, flags, &error, view.as_ref()));
@@ -157,10 +157,10 @@ impl LockQueue<'_> {
         if self.ahead.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
         }
-        let every = if messages.is_live() { LOOK_LIVE } else { LOOK_LOG };
+        let every = if messages.is_live() { POLL_INTERVAL_LIVE } else { POLL_INTERVAL_LOG };
         let mut known = None;
         loop {
-            if let Some(view) = self.look().await {
+            if let Some(view) = self.query().await {
                 let key = view.key();
                 let changed = known.replace(key) != Some(key);
                 if changed {
@@ -173,7 +173,7 @@ impl LockQueue<'_> {
     }
 
     /// Asks the cluster about the lock; `None` without an answer.
-    async fn look(&self) -> Option<QueueView> {
+    async fn query(&self) -> Option<QueueView> {
         let (mut shown, ahead) = (None, self.ahead.borrow().unwrap_or(0));
         for lock in &self.flags.locks {
             let told = self.client.explain_raw(lock).await.ok()?;

@@ -104,7 +104,7 @@ pub(super) fn refuse(
                 .detail("try", &format!("tenure doctor, or the same again; who has it: {look}"));
             ("unreachable", Exit::Unreachable.code())
         }
-        Error::Pace(wrong) => {
+        Error::LeaseTiming(wrong) => {
             messages.error(&wrong.to_string());
             ("usage", codes::USAGE)
         }

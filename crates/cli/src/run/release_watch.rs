@@ -32,7 +32,7 @@ impl ReleaseWatch {
             let (lease, from) = (guard.lease(), guard.revision());
             tasks.spawn(async move {
                 if watched(&client, &lock, from).await.is_err() {
-                    asked(&client, &lock, lease, ttl / QUESTIONS).await;
+                    polled(&client, &lock, lease, ttl / QUESTIONS).await;
                 }
                 let _ = tell.send(lock.name);
             });
@@ -71,7 +71,7 @@ fn is_release(event: &v1::Event, lock: &Lock) -> bool {
 }
 
 /// Returns when the lease no longer holds the lock, for clients that may not watch it.
-async fn asked(client: &Client, lock: &Lock, lease: LeaseId, every: Duration) {
+async fn polled(client: &Client, lock: &Lock, lease: LeaseId, every: Duration) {
     let lease = convert::lease(lease);
     loop {
         tokio::time::sleep(every).await;

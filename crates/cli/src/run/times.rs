@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tenure::{Moment, Pace};
+use tenure::{LeaseTiming, Moment};
 
 use crate::duration::shown;
 
@@ -19,7 +19,7 @@ const RESERVE_PART: u32 = 75;
 /// All times of one run; they follow from its ttl and grace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RunTimes {
-    pub(super) pace: Pace,
+    pub(super) timing: LeaseTiming,
     pub(super) grace: Duration,
 }
 
@@ -40,8 +40,8 @@ impl RunTimes {
         if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&ttl) {
             return Err(format!("a ttl of {} is not between 1s and 1h", shown(ttl)));
         }
-        let pace = Pace::new(ttl).map_err(|error| error.to_string())?;
-        let most = most(&pace);
+        let timing = LeaseTiming::new(ttl).map_err(|error| error.to_string())?;
+        let most = most(&timing);
         let grace = grace.unwrap_or((ttl / 3).min(GRACE_MAX).min(most));
         if grace > most {
             let enough = enough(grace);
@@ -50,14 +50,14 @@ impl RunTimes {
                 "grace {grace} does not fit ttl {ttl} (at most {most}); try --ttl {enough}s"
             ));
         }
-        Ok(Self { pace, grace })
+        Ok(Self { timing, grace })
     }
 
     /// The deadlines that follow from the instant at which the lock would be lost.
     pub(super) fn deadlines(&self, lost: Moment) -> Deadlines {
-        let since = lost.micros().saturating_sub(us(self.pace.window()));
+        let since = lost.micros().saturating_sub(us(self.timing.window()));
         Deadlines {
-            doubt_us: since + us(self.pace.doubtful_after()),
+            doubt_us: since + us(self.timing.doubtful_after()),
             lost_us: lost.micros(),
             kill_us: lost.micros() + us(self.grace),
         }
@@ -65,12 +65,12 @@ impl RunTimes {
 
     /// The earliest instant at which the cluster can grant the lock to another client.
     pub(super) fn handed_over_us(&self, deadlines: &Deadlines) -> u64 {
-        deadlines.lost_us + us(self.pace.surely_lives().saturating_sub(self.pace.window()))
+        deadlines.lost_us + us(self.timing.surely_lives().saturating_sub(self.timing.window()))
     }
 
     /// How long SIGKILL has to take effect before another client can acquire the lock.
     pub(super) fn reserve(&self) -> Duration {
-        reserve(self.pace.ttl())
+        reserve(self.timing.ttl())
     }
 }
 
@@ -79,16 +79,17 @@ fn reserve(ttl: Duration) -> Duration {
 }
 
 /// The longest grace that fits.
-fn most(pace: &Pace) -> Duration {
-    let behind = pace.surely_lives().saturating_sub(pace.window());
-    let most = behind.saturating_sub(reserve(pace.ttl()));
+fn most(timing: &LeaseTiming) -> Duration {
+    let behind = timing.surely_lives().saturating_sub(timing.window());
+    let most = behind.saturating_sub(reserve(timing.ttl()));
     // Rounded down to a tenth of a second for display.
     Duration::from_millis(u64::try_from(most.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
 }
 
 /// The shortest ttl in whole seconds that fits a grace.
 fn enough(grace: Duration) -> u64 {
-    let fits = |ttl: &u64| Pace::new(Duration::from_secs(*ttl)).is_ok_and(|it| most(&it) >= grace);
+    let fits =
+        |ttl: &u64| LeaseTiming::new(Duration::from_secs(*ttl)).is_ok_and(|it| most(&it) >= grace);
     (1..=3_600).find(fits).unwrap_or(3_600)
 }
 
@@ -112,7 +113,7 @@ mod tests {
     #[test]
     fn nothing_is_left_before_the_next_holder_can_start_whatever_the_ttl() {
         for ttl in (1..=3_600).map(Duration::from_secs) {
-            for grace in [None, Some(most(&Pace::new(ttl).unwrap()))] {
+            for grace in [None, Some(most(&LeaseTiming::new(ttl).unwrap()))] {
                 let times = RunTimes::new(ttl, grace).unwrap();
                 let deadlines = times.deadlines(Moment::from_micros(1_000_000_000_000));
                 let reserve_us = us(times.reserve());

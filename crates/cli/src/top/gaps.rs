@@ -37,7 +37,7 @@ pub(super) struct HandoverGaps {
 
 impl HandoverGaps {
     /// Fetches the counts from the leader, if it is known. Without an answer nothing is added.
-    pub(super) async fn look(&mut self, place: &ConnectionTarget, leader: Option<&str>) {
+    pub(super) async fn fetch(&mut self, place: &ConnectionTarget, leader: Option<&str>) {
         let known = self.leader.as_ref().map(|(address, _)| address.as_str());
         if known != leader {
             self.seen.clear();

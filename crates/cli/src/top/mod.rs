@@ -27,7 +27,7 @@ const FRAME: Duration = Duration::from_millis(100);
 /// Flags of `tenure top`.
 #[derive(Args)]
 pub(crate) struct TopArgs {
-    /// Only locks whose names begin so
+    /// Only locks whose names begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     /// Look again after this long
@@ -88,7 +88,7 @@ async fn print(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliE
                 signal = asked.signal() => return Ok(Exit::Signal(signal)),
             }
         }
-        model.look(cluster).await?;
+        model.fetch(cluster).await?;
         match cluster.output {
             OutputFormat::Json => output::object(&object(&model)),
             OutputFormat::Text => {
@@ -127,7 +127,7 @@ fn object(model: &TopModel) -> serde_json::Value {
 async fn live(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliError> {
     let mut asked = signals::listen()?;
     let mut model = TopModel::new(flags.prefix.clone());
-    model.look(cluster).await?;
+    model.fetch(cluster).await?;
     let mut watch = cluster.client.watch_prefix(&flags.prefix).await?;
     let (screen, mut keys) = (Screen::open()?, terminal::keys());
     let mut page = TopPage::Locks;
@@ -164,7 +164,7 @@ async fn live(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliEr
             () = tokio::time::sleep_until(due.unwrap_or(drawn_at)), if due.is_some() => {}
             _ = tick.tick() => {
                 due = Some(Instant::now());
-                if let Err(failure) = model.look(cluster).await {
+                if let Err(failure) = model.fetch(cluster).await {
                     model.trouble(&failure.text);
                 }
                 if let TopPage::About(detail) = &mut page {

@@ -67,21 +67,21 @@ impl TopModel {
     }
 
     /// Fetches the current state.
-    pub(super) async fn look(&mut self, cluster: &ConnectedCluster) -> Result<(), CliError> {
+    pub(super) async fn fetch(&mut self, cluster: &ConnectedCluster) -> Result<(), CliError> {
         self.status = cluster.client.status_raw().await?;
         each::by_name(&mut self.status);
         self.locks = inspect::page(cluster, &self.prefix, "", LOCKS).await?.locks;
         let leader = self.status.leader.as_ref().map_or(0, |leader| leader.member_id);
         let mut members = self.status.members.iter().filter_map(|it| it.member.as_ref());
         let leader = members.find(|it| it.member_id == leader).map(|it| it.client_address.as_str());
-        self.gaps.look(&cluster.place, leader).await;
+        self.gaps.fetch(&cluster.place, leader).await;
         self.forget();
         Ok(())
     }
 
     /// Shows an error in place of the last event.
     pub(super) fn trouble(&mut self, text: &str) {
-        self.last = format!("cannot look: {text}");
+        self.last = format!("cannot read the cluster: {text}");
     }
 
     /// Counts the events of a batch.

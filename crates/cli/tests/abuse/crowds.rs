@@ -14,7 +14,7 @@ const IDLE: usize = 5_000;
 /// How many clients wait for a lock, and how many watch.
 const WAITING: usize = 2_000;
 /// After this many dials the test checks how many connections the member holds.
-const LOOK: usize = 100;
+const CHECKED_EVERY: usize = 100;
 /// What one connection may cost: buffers, a task, a place in a queue.
 const ONE_KB: u64 = 64;
 
@@ -34,7 +34,7 @@ fn five_thousand_idle_connections_are_held_and_then_closed() {
         let (mut idle, mut most) = (Vec::<TcpStream>::new(), 0);
         for dialled in 0..number {
             idle.push(victim.dial());
-            if dialled % LOOK == 0 {
+            if dialled % CHECKED_EVERY == 0 {
                 most = victim.files().max(most);
             }
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 /// How long an answer may take before the scenario fails. Many drivers share the machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running driver.
 pub(crate) struct Driver {
@@ -123,7 +123,7 @@ impl Driver {
 
     fn wait<T>(&self, mut found: impl FnMut(&mut HeardState) -> Option<T>) -> Result<T, String> {
         let mut state = self.heard.state.lock().unwrap();
-        let mut left = PATIENCE;
+        let mut left = ANSWER_TIMEOUT;
         let step = Duration::from_millis(100);
         loop {
             if let Some(found) = found(&mut state) {
@@ -133,7 +133,7 @@ impl Driver {
                 return Err("the driver has ended".to_owned());
             }
             if left.is_zero() {
-                return Err(format!("not within {PATIENCE:?}"));
+                return Err(format!("not within {ANSWER_TIMEOUT:?}"));
             }
             let (next, timed) = self.heard.changed.wait_timeout(state, step).unwrap();
             state = next;

@@ -1,5 +1,5 @@
 //! Measures each client: what 1,000 idle leases in one process cost, and how many locks it takes and releases in a
-//! second. One cluster and one run for all languages, so that the figures can be compared.
+//! second. One cluster and one run for all languages, so that the results can be compared.
 
 use std::fs;
 use std::process::ExitCode;
@@ -37,8 +37,8 @@ pub(crate) struct MeasureArgs {
     seconds: u64,
 }
 
-/// The figures of one language.
-struct Figures {
+/// The measurements of one language.
+struct LanguageMeasurement {
     name: String,
     /// Resident memory of the process that is connected and holds nothing, and with the leases.
     empty_kib: u64,
@@ -59,9 +59,9 @@ pub(crate) fn run(args: &MeasureArgs) -> ExitCode {
     let (mut all, mut failed) = (Vec::new(), 0);
     for language in args.drivers.languages(logs.path()) {
         match measure(&language, &stage, args) {
-            Ok(figures) => {
+            Ok(measured) => {
                 println!("{:12} measured", language.name);
-                all.push(figures);
+                all.push(measured);
             }
             Err(why) => {
                 println!("{:12} FAILED: {why}", language.name);
@@ -98,7 +98,11 @@ pub(crate) fn run(args: &MeasureArgs) -> ExitCode {
     if failed == 0 && lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn measure(language: &Language, stage: &Stage, args: &MeasureArgs) -> Result<Figures, String> {
+fn measure(
+    language: &Language,
+    stage: &Stage,
+    args: &MeasureArgs,
+) -> Result<LanguageMeasurement, String> {
     let mut driver = language.take()?;
     let addresses = stage.direct_addresses();
     let open =
@@ -134,11 +138,11 @@ fn measure(language: &Language, stage: &Stage, args: &MeasureArgs) -> Result<Fig
     told(&mut driver, "open", open)?;
     let cpu_percent = used as f64 / TICKS / args.seconds as f64 * 100.0;
     let (name, cycles) = (language.name.clone(), [0; WORKERS.len()]);
-    Ok(Figures { name, empty_kib, full_kib, cpu_percent, lost, cycles, driver })
+    Ok(LanguageMeasurement { name, empty_kib, full_kib, cpu_percent, lost, cycles, driver })
 }
 
 /// Lets the clients work in turns, and keeps the best round of each.
-fn count_cycles(all: &mut [Figures]) -> Result<(), String> {
+fn count_cycles(all: &mut [LanguageMeasurement]) -> Result<(), String> {
     for (at, workers) in WORKERS.into_iter().enumerate() {
         for round in 0..=ROUNDS {
             for it in &mut *all {

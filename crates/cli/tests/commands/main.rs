@@ -4,7 +4,6 @@ mod audit;
 mod auth;
 mod draining;
 mod errors;
-mod figures;
 mod first_seconds;
 mod hand_on;
 mod help;
@@ -15,6 +14,7 @@ mod members;
 mod not_run;
 mod pages;
 mod past;
+mod plan_bench_demo;
 #[path = "../common/ports.rs"]
 mod ports;
 mod printing;

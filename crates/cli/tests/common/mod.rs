@@ -28,7 +28,7 @@ use proxy::Proxies;
 use spaces::Spaces;
 pub(crate) use waiting::wait;
 
-/// How long an answer may take: longer than members try to find one.
+/// The time limit of an answer: longer than members try to get one.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The binary under test.
@@ -215,8 +215,8 @@ impl Cluster {
         cluster.founded()
     }
 
-    /// Three members that reach each other only through proxies, and that clients reach only through others. The
-    /// proxies distinguish this many clients.
+    /// Three members behind two sets of proxies: between members, and between clients and members. The proxies
+    /// distinguish this many clients.
     pub(crate) fn found_behind_client_proxies(clients: usize) -> Self {
         let mut cluster = Self::new();
         for _ in 0..3 {

@@ -22,11 +22,11 @@ const TICK: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Road {
     Open,
-    /// Connections are reset, and new ones at once.
+    /// Open connections are reset; new ones are reset as soon as they are accepted.
     Cut,
-    /// Connections stay open, and bytes are lost. A connection that lost some is reset when the road opens.
+    /// Connections stay open, and bytes are lost. A connection that lost some is reset when the direction opens.
     Hole,
-    /// Connections stay open, and bytes arrive when the road opens.
+    /// Connections stay open, and bytes arrive when the direction opens.
     Held,
     /// Bytes arrive late.
     Slow(Duration),

@@ -243,7 +243,7 @@ struct Faults {
 
 impl Faults {
     /// Kills the leader or cuts it off when the next fault is due, and waits for another leader.
-    fn look(&mut self, added: usize) {
+    fn strike_if_due(&mut self, added: usize) {
         if added < self.next {
             return;
         }
@@ -291,8 +291,8 @@ fn run(dir: &Path, adds: usize, fenced: bool) -> Shown {
         ProgressBar::new(adds as u64).with_style(ProgressStyle::with_template(style).unwrap());
     let mut pauses = 0;
     while clients.iter().any(|client| !client.ended) {
-        let added = look(&mut clients, &mut pauses, &bar);
-        faults.look(added);
+        let added = continue_stopped(&mut clients, &mut pauses, &bar);
+        faults.strike_if_due(added);
         std::thread::sleep(Duration::from_millis(20));
     }
     bar.finish_and_clear();
@@ -316,7 +316,7 @@ fn run(dir: &Path, adds: usize, fenced: bool) -> Shown {
 }
 
 /// Continues clients that have been stopped for long enough. Returns how many numbers were added.
-fn look(clients: &mut [Process], pauses: &mut usize, bar: &ProgressBar) -> usize {
+fn continue_stopped(clients: &mut [Process], pauses: &mut usize, bar: &ProgressBar) -> usize {
     let mut stopped = Vec::new();
     for (at, client) in clients.iter_mut().enumerate().filter(|(_, client)| !client.ended) {
         if let Some(status) = client.child.try_wait().unwrap() {

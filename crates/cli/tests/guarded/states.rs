@@ -144,7 +144,7 @@ fn a_dead_job_frees_the_state_and_cannot_write_any_more() {
     let to = store.address;
     // Without a ticket or a key nothing is readable, and a number is no ticket.
     let bare = send(to, "GET", "prod?lock=deploy", b"");
-    assert_eq!(bare.why(), (401, "UNAUTHENTICATED"));
+    assert_eq!(bare.refusal(), (401, "UNAUTHENTICATED"));
     let first =
         run(&member, to, &[], &script(dir.path(), "lock a; post a 1; unlock a; env > first"));
     assert_eq!((first.code, first.out.as_str()), (Some(0), "200\n200\n200\n"), "{}", first.err);

@@ -128,7 +128,7 @@ fn a_store_that_demands_tickets_believes_nothing_else() {
         (&other_cluster, "TICKET_OTHER_CLUSTER"),
     ] {
         let said = put(Some(text));
-        assert_eq!(said.why(), (403, "FORGED_TOKEN"), "{why}: {said:?}");
+        assert_eq!(said.refusal(), (403, "FORGED_TOKEN"), "{why}: {said:?}");
         assert_eq!(said.header("tenure-ticket"), Some(why), "{said:?}");
         assert!(said.text().contains(&format!("\"ticket\":\"{why}\"")), "{said:?}");
         for verb in ["POST", "DELETE", "GET"] {
@@ -138,7 +138,7 @@ fn a_store_that_demands_tickets_believes_nothing_else() {
         let raised = send(to, "PUT", "/v1/floors/wiki", Some(text), "");
         assert_eq!(raised.status, 403, "{raised:?}");
     }
-    assert_eq!(put(None).why(), (428, "TOKEN_REQUIRED"));
+    assert_eq!(put(None).refusal(), (428, "TOKEN_REQUIRED"));
     // The simple write API: the client must be the holder.
     let book = holder.take("book");
     let ticket = holder.ticket(1, &book);
@@ -157,7 +157,7 @@ fn a_store_that_demands_tickets_believes_nothing_else() {
     let guard = holder.take("wiki");
     let newer = holder.ticket(2, &guard);
     assert_eq!(put(Some(&newer)).status, 200);
-    assert_eq!(put(Some(good)).why(), (412, "STALE_TOKEN"));
+    assert_eq!(put(Some(good)).refusal(), (412, "STALE_TOKEN"));
     drop((guard, other, book));
     drop(holder);
     keys_are_rotated_and_kept(&mut cluster, &mut store, dir.path());
@@ -361,12 +361,12 @@ fn tickets_without_keys_are_not_demanded() {
     let data = dir.path().join("store");
     let plain = ["store", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
     let start = |more: &[&str]| tenure(&[&plain[..], more].concat());
-    let nobody = start(&["--require-ticket", "--keys", "http://127.0.0.1:1"]);
-    assert_eq!(nobody.code, Some(1), "{}", nobody.err);
+    let unreachable = start(&["--require-ticket", "--keys", "http://127.0.0.1:1"]);
+    assert_eq!(unreachable.code, Some(1), "{}", unreachable.err);
     assert!(
-        nobody.err.contains("no keys to verify tickets") && nobody.err.contains("; try "),
+        unreachable.err.contains("no keys to verify tickets") && unreachable.err.contains("; try "),
         "{}",
-        nobody.err
+        unreachable.err
     );
     let tls = start(&["--require-ticket", "--keys", "https://127.0.0.1:1"]);
     assert_eq!(tls.code, Some(2), "{}", tls.err);

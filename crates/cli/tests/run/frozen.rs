@@ -11,7 +11,7 @@ use crate::job::{Role, put_guarded};
 use crate::world::{Held, World, is_alive, runs, side_by_side, state};
 
 /// The resolution with which the time until death is measured.
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 fn pids(held: &Held) -> Vec<Pid> {
     let raw = held.record().pids.into_iter().map(|pid| i32::try_from(pid).unwrap());
@@ -46,7 +46,7 @@ fn once(world: &World, lock: &str) -> u64 {
     }
     let pids = held.record().pids;
     while pids.iter().any(|pid| is_alive(*pid)) {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
         assert!(os::now_us() < thawed_us + 10_000_000, "it does not die");
     }
     let death_us = os::now_us() - thawed_us;

@@ -14,7 +14,7 @@ use crate::job::{self, Role};
 use crate::world::{Held, is_alive, runs, scratch, side_by_side};
 
 /// How long a command is watched after another client has its lock.
-const LOOK_US: u64 = 2_000_000;
+const OBSERVED_US: u64 = 2_000_000;
 
 const BLOWS: [&str; 3] = ["stop", "kill", "partition"];
 
@@ -106,10 +106,10 @@ struct Seen {
 }
 
 /// Waits until another client gets the lock with this command, and watches the first client's command.
-fn look(held: &Held, mut next: Command) -> Seen {
+fn watch_overlap(held: &Held, mut next: Command) -> Seen {
     assert!(next.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
     let granted_us = os::now_us();
-    wait("a while passes", || (os::now_us() > granted_us + LOOK_US).then_some(()));
+    wait("a while passes", || (os::now_us() > granted_us + OBSERVED_US).then_some(()));
     Seen { beside_us: held.record().last_us().saturating_sub(granted_us) }
 }
 
@@ -125,7 +125,7 @@ fn etcd_once(etcd: &Server, blow: &str, lock: &str) -> Seen {
     let held = struck(command, &proxies, blow);
     let mut next = etcdctl(etcd.clients);
     next.args(["lock", "--ttl=3", lock, "--", "true"]);
-    look(&held, next)
+    watch_overlap(&held, next)
 }
 
 fn consul_once(server: &Server, blow: &str, lock: &str) -> Seen {
@@ -135,7 +135,7 @@ fn consul_once(server: &Server, blow: &str, lock: &str) -> Seen {
     let held = struck(command, &proxies, blow);
     let mut next = consul(server.clients, &["lock"]);
     next.args(["-shell=false", lock, "true"]);
-    look(&held, next)
+    watch_overlap(&held, next)
 }
 
 /// Starts a command under a lock, and injects a fault into the holder.
@@ -188,7 +188,7 @@ fn flock(file: &Path, more: &[&str]) -> Command {
 
 /// Whether no other process gets the lock while the command is watched.
 fn stays(file: &Path) -> bool {
-    let seconds = (LOOK_US / 1_000_000).to_string();
+    let seconds = (OBSERVED_US / 1_000_000).to_string();
     !flock(file, &["-w", &seconds]).arg("true").status().unwrap().success()
 }
 
@@ -232,7 +232,7 @@ fn under_flock_that_closes_its_file_the_command_runs_beside_its_successor() {
         held.signal(Signal::KILL);
         let mut next = flock(&file, &[]);
         next.arg("true");
-        let seen = look(&held, next);
+        let seen = watch_overlap(&held, next);
         assert!(seen.beside_us > 0);
         tell("flock-o", "kill", &seen);
     });

@@ -43,7 +43,7 @@ impl Project {
         let target = Path::new(env!("CARGO_BIN_EXE_tenure")).ancestors().nth(2).unwrap();
         let mut command = Command::new(option_env!("CARGO").unwrap_or("cargo"));
         command.args(arguments).arg("--offline").current_dir(self.dir.path());
-        // Without what slows a build down and helps only someone who debugs.
+        // Without debug information, which slows a build down.
         command.env("CARGO_TARGET_DIR", target.join("outside"));
         command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
         command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");

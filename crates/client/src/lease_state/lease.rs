@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_types::{Revision, Token};
 
-use super::{Cause, ClockReading, Lost, Moment, Pace, Standing};
+use super::{Cause, ClockReading, LeaseTiming, Lost, Moment, Standing};
 
 /// A smaller difference between the clocks is not a suspend but the time between their two readings.
 const SLEEP_MIN: Duration = Duration::from_millis(50);
@@ -13,7 +13,7 @@ const SLEEP_MIN: Duration = Duration::from_millis(50);
 /// A lease that was requested and is not granted yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingGrant {
-    pace: Pace,
+    timing: LeaseTiming,
     first: Option<Moment>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct TooLate {
 /// The state of a granted lease.
 #[derive(Debug)]
 pub(crate) struct LeaseState {
-    pace: Pace,
+    timing: LeaseTiming,
     /// When the newest acknowledged request was sent for the first time.
     since: Moment,
     lost: Option<Lost>,
@@ -110,8 +110,8 @@ pub(crate) enum EndMessage {
 }
 
 impl PendingGrant {
-    pub(crate) fn new(pace: Pace) -> Self {
-        Self { pace, first: None }
+    pub(crate) fn new(timing: LeaseTiming) -> Self {
+        Self { timing, first: None }
     }
 
     /// Records that the request is about to be sent, for the first time or again under the same id.
@@ -124,25 +124,25 @@ impl PendingGrant {
 
     /// Records the grant.
     pub(crate) fn granted(&self, now: ClockReading) -> Result<LeaseState, TooLate> {
-        let (at, pace) = (now.now(), self.pace);
+        let (at, timing) = (now.now(), self.timing);
         let since = self.first.unwrap_or(at);
         let since = if mutant!("count_from_reply") { at } else { since };
-        if at >= since + pace.window() && !mutant!("late_grant_is_held") {
+        if at >= since + timing.window() && !mutant!("late_grant_is_held") {
             return Err(TooLate { after: at.since(since) });
         }
         let since = if mutant!("late_grant_is_held") { at } else { since };
         Ok(LeaseState {
-            pace,
+            timing,
             since,
             lost: None,
             tries: Vec::new(),
             newest: 0,
-            next_try: since + pace.renew_after(),
+            next_try: since + timing.renew_after(),
             known: Revision(0),
             proof: None,
             grants: BTreeMap::new(),
             wake: Wake {
-                due: since + pace.renew_after(),
+                due: since + timing.renew_after(),
                 slept: now.slept(),
                 late: Duration::ZERO,
                 napped: Duration::ZERO,
@@ -154,18 +154,18 @@ impl PendingGrant {
 }
 
 impl LeaseState {
-    pub(crate) fn pace(&self) -> &Pace {
-        &self.pace
+    pub(crate) fn timing(&self) -> &LeaseTiming {
+        &self.timing
     }
 
     /// The instant from which the lease counts as lost, unless something newer is acknowledged.
     pub(crate) fn lost_at(&self) -> Moment {
-        self.since + self.pace.window()
+        self.since + self.timing.window()
     }
 
     /// When to poll the lease next.
     pub(crate) fn due(&self) -> Moment {
-        let doubtful = self.since + self.pace.doubtful_after();
+        let doubtful = self.since + self.timing.doubtful_after();
         let doubtful = if self.wake.due >= doubtful { self.lost_at() } else { doubtful };
         self.next_try.min(doubtful).min(self.lost_at())
     }
@@ -174,7 +174,7 @@ impl LeaseState {
     pub(crate) fn poll(&mut self, now: ClockReading) -> bool {
         let at = now.now();
         let late = at.since(self.wake.due);
-        if late > self.pace.retry() {
+        if late > self.timing.retry() {
             self.wake.late = self.wake.late.max(late);
         }
         let slept = now.slept().saturating_sub(self.wake.slept);
@@ -183,7 +183,7 @@ impl LeaseState {
             self.wake.napped += slept;
         }
         self.expire(at);
-        let retry = self.pace.retry();
+        let retry = self.timing.retry();
         let overdue = self.tries.iter().filter(|it| it.sent + retry <= at).count();
         if late <= retry && slept <= SLEEP_MIN {
             self.wake.failed = self.wake.failed.max(u32::try_from(overdue).unwrap_or(u32::MAX));
@@ -197,7 +197,7 @@ impl LeaseState {
     /// Whether a renewal is due, or will be within a quarter of the renewal interval. Leases that are renewed together
     /// stay together.
     pub(crate) fn is_soon(&self, now: ClockReading) -> bool {
-        self.lost.is_none() && now.now() + self.pace.renew_after() / 4 >= self.next_try
+        self.lost.is_none() && now.now() + self.timing.renew_after() / 4 >= self.next_try
     }
 
     /// Whether a renewal is still unanswered, or has failed.
@@ -207,12 +207,12 @@ impl LeaseState {
 
     /// Records that a renewal is about to be sent, and returns its number, which comes back with the answer.
     pub(crate) fn renewing(&mut self, now: ClockReading) -> u64 {
-        let (sent, window) = (now.now(), self.pace.window());
+        let (sent, window) = (now.now(), self.timing.window());
         // A renewal that was sent a window ago proves nothing any more.
         self.tries.retain(|it| it.sent + window > sent);
         self.newest += 1;
         self.tries.push(RenewalAttempt { number: self.newest, sent });
-        self.next_try = sent + self.pace.retry();
+        self.next_try = sent + self.timing.retry();
         self.newest
     }
 
@@ -352,7 +352,7 @@ impl LeaseState {
     pub(crate) fn standing(&mut self, now: ClockReading) -> Standing {
         match self.check(now) {
             Err(lost) => Standing::Lost(lost.cause()),
-            Ok(()) if now.now() >= self.since + self.pace.doubtful_after() => Standing::Doubtful,
+            Ok(()) if now.now() >= self.since + self.timing.doubtful_after() => Standing::Doubtful,
             Ok(()) => Standing::Valid,
         }
     }
@@ -454,7 +454,7 @@ impl LeaseState {
         // Renewals that were sent before this one prove nothing more.
         let since = self.since;
         self.tries.retain(|it| it.sent > since || mutant!("late_answer_revives"));
-        self.next_try = self.since + self.pace.renew_after();
+        self.next_try = self.since + self.timing.renew_after();
         self.refused = false;
         self.wake.failed = 0;
         self.wake.late = Duration::ZERO;
@@ -473,7 +473,7 @@ impl LeaseState {
             Cause::Unreachable { silent: at.since(self.since) }
         } else if slept > SLEEP_MIN {
             Cause::Suspended { slept }
-        } else if late > self.pace.retry() {
+        } else if late > self.timing.retry() {
             Cause::Stalled { late }
         } else {
             Cause::Unreachable { silent: at.since(self.since) }

@@ -83,8 +83,8 @@ impl Lost {
 
     /// Whether another client caused the loss and its name is not known here.
     pub(crate) fn is_riddle(&self) -> bool {
-        let somebody = matches!(self.cause, Cause::Forced | Cause::Revoked | Cause::Gone);
-        somebody && self.word.is_none()
+        let by_caller = matches!(self.cause, Cause::Forced | Cause::Revoked | Cause::Gone);
+        by_caller && self.word.is_none()
     }
 }
 

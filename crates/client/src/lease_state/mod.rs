@@ -25,7 +25,7 @@ pub(crate) use lease::{AckEffect, EndMessage, GrantLoss, LeaseState, PendingGran
 pub use lost::Lost;
 pub(crate) use moment::ClockReading;
 pub use moment::Moment;
-pub use timing::{Pace, PaceError};
+pub use timing::{LeaseTiming, LeaseTimingError};
 
 use std::fmt;
 use std::time::Duration;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tenure_types::{Revision, Token};
 
 use super::{
-    AckEffect, Cause, ClockReading, EndMessage, LeaseState, Lost, Moment, Pace, PendingGrant,
-    Standing,
+    AckEffect, Cause, ClockReading, EndMessage, LeaseState, LeaseTiming, Lost, Moment,
+    PendingGrant, Standing,
 };
 
 const TTL: Duration = Duration::from_secs(24);
@@ -29,7 +29,7 @@ fn token(number: u64) -> Token {
 
 /// A lease that was requested at 0, was granted at 1, and holds a lock.
 fn granted() -> LeaseState {
-    let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());
+    let mut asking = PendingGrant::new(LeaseTiming::new(TTL).unwrap());
     asking.sent(at(0.0));
     let mut state = asking.granted(at(1.0)).unwrap();
     state.granted("lock", token(1), Revision(1), at(1.0)).unwrap();
@@ -89,7 +89,7 @@ fn each_try_counts_from_its_own_sending_and_a_late_answer_revives_nothing() {
 
 #[test]
 fn a_request_sent_again_counts_from_the_first_time_and_may_come_too_late() {
-    let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());
+    let mut asking = PendingGrant::new(LeaseTiming::new(TTL).unwrap());
     asking.sent(at(0.0));
     asking.sent(at(10.0));
     assert_eq!(asking.granted(at(11.0)).unwrap().lost_at(), at(12.0).boot);

@@ -12,8 +12,8 @@ use tenure_types::{Revision, Token};
 
 use super::machine::{ClusterScript, ReplySent, RequestSent, unscale};
 use super::{
-    AckEffect, Cause, ClockReading, EndMessage, LeaseState, Moment, Pace, PaceError, PendingGrant,
-    Standing,
+    AckEffect, Cause, ClockReading, EndMessage, LeaseState, LeaseTiming, LeaseTimingError, Moment,
+    PendingGrant, Standing,
 };
 use crate::plant;
 
@@ -73,7 +73,7 @@ struct ScheduleWorld {
     runs_from: u64,
     polls_from: u64,
     calm: bool,
-    pace: Pace,
+    timing: LeaseTiming,
     stop_us: u64,
     asking: PendingGrant,
     state: Option<LeaseState>,
@@ -93,13 +93,17 @@ fn token() -> Token {
 }
 
 /// The widest allowed window, or a random one.
-fn pace(rng: &mut fastrand::Rng, stop_us: u64) -> Pace {
+fn timing(rng: &mut fastrand::Rng, stop_us: u64) -> LeaseTiming {
     let ttl = Duration::from_micros(TTL_US);
     let stop = Duration::from_micros(stop_us);
-    let half = Pace::new(ttl).and_then(|pace| pace.stop_within(stop)).expect("it fits half a ttl");
+    let half = LeaseTiming::new(ttl)
+        .and_then(|timing| timing.stop_within(stop))
+        .expect("it fits half a ttl");
     let wide = match half.with_window(ttl - stop) {
         Ok(wide) => wide,
-        Err(PaceError::Window { most, .. }) => half.with_window(most).expect("it may be that long"),
+        Err(LeaseTimingError::Window { most, .. }) => {
+            half.with_window(most).expect("it may be that long")
+        }
         Err(other) => panic!("{other}"),
     };
     match rng.u8(..4) {
@@ -117,7 +121,7 @@ impl ScheduleWorld {
     fn new(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let stop_us = if rng.bool() { rng.u64(1..TTL_US / 4) } else { 1 };
-        let pace = pace(&mut rng, stop_us);
+        let timing = timing(&mut rng, stop_us);
         let mut rate = || match rng.u8(..4) {
             0 => 0,
             1 => -RATE_PPM,
@@ -137,9 +141,9 @@ impl ScheduleWorld {
             runs_from: 0,
             polls_from: 0,
             calm,
-            pace,
+            timing,
             stop_us,
-            asking: PendingGrant::new(pace),
+            asking: PendingGrant::new(timing),
             state: None,
             stopping: false,
             cancelled: None,
@@ -258,7 +262,7 @@ impl ScheduleWorld {
             }
         }
         // A window barely longer than a third of the ttl is allowed, but leaves no time for one round trip.
-        let roomy = self.pace.window() >= self.pace.ttl() * 5 / 12;
+        let roomy = self.timing.window() >= self.timing.ttl() * 5 / 12;
         if self.calm && roomy && !matches!(self.standing(), Some(Standing::Valid)) {
             return Err(format!("L5: lost without a fault: {:?}", self.state));
         }
@@ -438,7 +442,7 @@ impl ScheduleWorld {
             ReplySent::Renewed { number, lives, changed } => {
                 let Some(state) = &mut self.state else { return };
                 self.counts.late_answers += u64::from(state.check(reading).is_err());
-                let ttl = if lives { self.pace.ttl() } else { Duration::ZERO };
+                let ttl = if lives { self.timing.ttl() } else { Duration::ZERO };
                 if state.renewed(number, ttl, changed, reading) == AckEffect::ReadHoldings {
                     self.send(RequestSent::Holdings);
                 }

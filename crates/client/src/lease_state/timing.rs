@@ -15,14 +15,14 @@ const TTL_MAX: Duration = Duration::from_secs(3_600);
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use tenure::Pace;
-/// let pace = Pace::new(Duration::from_secs(15))?;
-/// assert_eq!(pace.window(), Duration::from_millis(7_500));
-/// assert_eq!(pace.doubtful_after(), Duration::from_millis(6_250));
-/// # Ok::<(), tenure::PaceError>(())
+/// # use tenure::LeaseTiming;
+/// let timing = LeaseTiming::new(Duration::from_secs(15))?;
+/// assert_eq!(timing.window(), Duration::from_millis(7_500));
+/// assert_eq!(timing.doubtful_after(), Duration::from_millis(6_250));
+/// # Ok::<(), tenure::LeaseTimingError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pace {
+pub struct LeaseTiming {
     ttl: Duration,
     window: Duration,
     stop: Duration,
@@ -32,13 +32,13 @@ pub struct Pace {
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use tenure::Pace;
-/// let refused = Pace::new(Duration::from_secs(15)).unwrap().stop_within(Duration::from_secs(9)).unwrap_err();
+/// # use tenure::LeaseTiming;
+/// let refused = LeaseTiming::new(Duration::from_secs(15)).unwrap().stop_within(Duration::from_secs(9)).unwrap_err();
 /// assert_eq!(refused.to_string(), "grace 9s does not fit ttl 15s (at most 7.2s)");
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PaceError {
+pub enum LeaseTimingError {
     /// The declared time to stop does not fit between the end of the window and the end of the ttl.
     #[error("grace {grace:?} does not fit ttl {ttl:?} (at most {most:.1?})")]
     Grace {
@@ -71,16 +71,16 @@ pub enum PaceError {
     },
 }
 
-impl Pace {
+impl LeaseTiming {
     /// Computes the default times of a ttl: the lease is relied on for half of it after a renewal.
     ///
     /// ```
     /// # use std::time::Duration;
-    /// assert!(tenure::Pace::new(Duration::from_millis(10)).is_err());
+    /// assert!(tenure::LeaseTiming::new(Duration::from_millis(10)).is_err());
     /// ```
-    pub fn new(ttl: Duration) -> Result<Self, PaceError> {
+    pub fn new(ttl: Duration) -> Result<Self, LeaseTimingError> {
         if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
-            return Err(PaceError::Ttl { ttl });
+            return Err(LeaseTimingError::Ttl { ttl });
         }
         Ok(Self { ttl, window: ttl / 2, stop: Duration::ZERO })
     }
@@ -89,15 +89,15 @@ impl Pace {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tenure::Pace;
-    /// let pace = Pace::new(Duration::from_secs(15))?.stop_within(Duration::from_secs(5))?;
-    /// assert_eq!(pace.ttl(), Duration::from_secs(15));
-    /// # Ok::<(), tenure::PaceError>(())
+    /// # use tenure::LeaseTiming;
+    /// let timing = LeaseTiming::new(Duration::from_secs(15))?.stop_within(Duration::from_secs(5))?;
+    /// assert_eq!(timing.ttl(), Duration::from_secs(15));
+    /// # Ok::<(), tenure::LeaseTimingError>(())
     /// ```
-    pub fn stop_within(self, grace: Duration) -> Result<Self, PaceError> {
+    pub fn stop_within(self, grace: Duration) -> Result<Self, LeaseTimingError> {
         let most = longest(self.ttl).saturating_sub(self.window);
         if grace > most {
-            return Err(PaceError::Grace { grace, ttl: self.ttl, most });
+            return Err(LeaseTimingError::Grace { grace, ttl: self.ttl, most });
         }
         Ok(Self { stop: grace, ..self })
     }
@@ -106,16 +106,16 @@ impl Pace {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tenure::Pace;
-    /// let pace = Pace::new(Duration::from_secs(15))?.with_window(Duration::from_secs(12))?;
-    /// assert_eq!(pace.window(), Duration::from_secs(12));
-    /// # Ok::<(), tenure::PaceError>(())
+    /// # use tenure::LeaseTiming;
+    /// let timing = LeaseTiming::new(Duration::from_secs(15))?.with_window(Duration::from_secs(12))?;
+    /// assert_eq!(timing.window(), Duration::from_secs(12));
+    /// # Ok::<(), tenure::LeaseTimingError>(())
     /// ```
-    pub fn with_window(self, window: Duration) -> Result<Self, PaceError> {
+    pub fn with_window(self, window: Duration) -> Result<Self, LeaseTimingError> {
         let (ttl, least, most) =
             (self.ttl, self.ttl / 3, longest(self.ttl).saturating_sub(self.stop));
         if window <= least || window > most {
-            return Err(PaceError::Window { window, ttl, least, most });
+            return Err(LeaseTimingError::Window { window, ttl, least, most });
         }
         Ok(Self { window, ..self })
     }
@@ -124,7 +124,7 @@ impl Pace {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// assert_eq!(tenure::Pace::new(Duration::from_secs(9)).unwrap().ttl(), Duration::from_secs(9));
+    /// assert_eq!(tenure::LeaseTiming::new(Duration::from_secs(9)).unwrap().ttl(), Duration::from_secs(9));
     /// ```
     pub fn ttl(&self) -> Duration {
         self.ttl
@@ -134,7 +134,7 @@ impl Pace {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// assert_eq!(tenure::Pace::new(Duration::from_secs(8)).unwrap().window(), Duration::from_secs(4));
+    /// assert_eq!(tenure::LeaseTiming::new(Duration::from_secs(8)).unwrap().window(), Duration::from_secs(4));
     /// ```
     pub fn window(&self) -> Duration {
         self.window
@@ -144,8 +144,8 @@ impl Pace {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// let pace = tenure::Pace::new(Duration::from_secs(15)).unwrap();
-    /// assert!(pace.surely_lives() < pace.ttl() && pace.surely_lives() > pace.window());
+    /// let timing = tenure::LeaseTiming::new(Duration::from_secs(15)).unwrap();
+    /// assert!(timing.surely_lives() < timing.ttl() && timing.surely_lives() > timing.window());
     /// ```
     pub fn surely_lives(&self) -> Duration {
         longest(self.ttl)
@@ -155,7 +155,7 @@ impl Pace {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// assert_eq!(tenure::Pace::new(Duration::from_secs(12)).unwrap().doubtful_after(), Duration::from_secs(5));
+    /// assert_eq!(tenure::LeaseTiming::new(Duration::from_secs(12)).unwrap().doubtful_after(), Duration::from_secs(5));
     /// ```
     pub fn doubtful_after(&self) -> Duration {
         (self.ttl / 3 + self.window) / 2
@@ -190,30 +190,31 @@ mod tests {
 
     #[test]
     fn a_grace_that_does_not_fit_is_refused_with_what_would() {
-        let pace = Pace::new(TTL).unwrap();
-        assert!(pace.stop_within(Duration::from_secs(7)).is_ok());
-        let Err(PaceError::Grace { most, .. }) = pace.stop_within(Duration::from_secs(9)) else {
+        let timing = LeaseTiming::new(TTL).unwrap();
+        assert!(timing.stop_within(Duration::from_secs(7)).is_ok());
+        let Err(LeaseTimingError::Grace { most, .. }) = timing.stop_within(Duration::from_secs(9))
+        else {
             panic!("9s of 15s cannot fit behind half of it")
         };
-        assert!(pace.stop_within(most).is_ok());
-        assert!(pace.stop_within(most + Duration::from_micros(1)).is_err());
+        assert!(timing.stop_within(most).is_ok());
+        assert!(timing.stop_within(most + Duration::from_micros(1)).is_err());
     }
 
     #[test]
     fn a_ttl_out_of_range_is_refused_with_the_range() {
-        assert!(Pace::new(Duration::from_millis(100)).is_ok());
-        assert!(Pace::new(Duration::from_secs(3_600)).is_ok());
-        let refused = Pace::new(Duration::from_millis(99)).unwrap_err();
+        assert!(LeaseTiming::new(Duration::from_millis(100)).is_ok());
+        assert!(LeaseTiming::new(Duration::from_secs(3_600)).is_ok());
+        let refused = LeaseTiming::new(Duration::from_millis(99)).unwrap_err();
         assert_eq!(refused.to_string(), "a ttl of 99ms is not between 100ms and 1h");
-        assert!(Pace::new(Duration::from_millis(3_600_001)).is_err());
+        assert!(LeaseTiming::new(Duration::from_millis(3_600_001)).is_err());
     }
 
     #[test]
     fn a_window_leaves_time_to_renew_and_to_stop() {
-        let pace = Pace::new(TTL).unwrap();
-        assert!(pace.with_window(TTL).is_err(), "it tolerates no drift");
-        assert!(pace.with_window(TTL / 3).is_err(), "it is over when the first renewal is sent");
-        let slow = pace.stop_within(Duration::from_secs(4)).unwrap();
+        let timing = LeaseTiming::new(TTL).unwrap();
+        assert!(timing.with_window(TTL).is_err(), "it tolerates no drift");
+        assert!(timing.with_window(TTL / 3).is_err(), "it is over when the first renewal is sent");
+        let slow = timing.stop_within(Duration::from_secs(4)).unwrap();
         assert!(slow.with_window(Duration::from_secs(11)).is_err());
         assert!(slow.with_window(Duration::from_secs(10)).is_ok());
     }

@@ -72,7 +72,7 @@ pub struct PrincipalRecord {
     pub credentials: Vec<Credential>,
     /// Its own quotas.
     pub quotas: Quotas,
-    /// Who set them.
+    /// Who set each of these quotas, and when.
     pub setters: QuotaSetters,
 }
 

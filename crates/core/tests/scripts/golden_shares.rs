@@ -47,7 +47,7 @@ fn a_snapshot_with_shares_and_sizes_is_read_and_written_as_ever() {
 }
 
 /// A semaphore that was made smaller than what is held of it, with a waiter; one that is not used; and one whose size
-/// nobody set.
+/// was not set.
 const STATE: &str = "
          0s  level 11                    raised
          0s  A lease 60s                 granted

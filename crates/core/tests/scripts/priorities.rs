@@ -357,7 +357,7 @@ fn under_constant_load_nobody_is_passed_by_what_came_later_than_the_bound() {
         }
         served.extend(load.release());
     }
-    // Then the load ends, and everybody is served.
+    // Then the load ends, and every waiter is served.
     while let Some(place) = load.release() {
         served.push(place);
     }

@@ -35,14 +35,14 @@ fn a_large_request_waits_for_those_before_it_only() {
                 let take = if large { u32::try_from(pool.random(8) + 1).unwrap() } else { 1 };
                 pool.ask(client, take, round);
             }
-            // Once half of them wait, the others go on: otherwise nobody would hold anything for long.
+            // Once half of them wait, the others go on: otherwise no client would hold anything for long.
             waits @ Doing::Waits { .. } => drop(pool.clients.insert(client, waits)),
             Doing::Holds(tokens) => pool.release(client, &tokens, round, &mut longest),
         }
         pool.check();
     }
     assert!(longest.contains_key(&SLOTS), "the largest requests were granted: {longest:?}");
-    // Whoever is first waits until at most 8 slots are given back, and a client is drawn once in 24 rounds on
+    // The first in the queue waits until at most 8 slots are given back, and a client is drawn once in 24 rounds on
     // average: with at most 24 before it, no wait comes near this bound, and without the order the large ones would
     // pass it.
     assert!(longest.values().all(|rounds| *rounds < 24 * 24 * 8), "{longest:?}");

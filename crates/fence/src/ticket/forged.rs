@@ -120,7 +120,7 @@ impl Forged {
     /// assert_eq!(tenure_fence::ticket::Forged::Unsigned.reason(), "TICKET_UNSIGNED");
     /// ```
     pub fn reason(&self) -> &'static str {
-        self.why().row().reason
+        self.ticket_reason().row().reason
     }
 
     /// Returns the reason, which has a row in the table.
@@ -128,9 +128,9 @@ impl Forged {
     /// ```
     /// use tenure_fence::{reason::TicketReason, ticket::Forged};
     ///
-    /// assert_eq!(Forged::Shared.why(), TicketReason::Shared);
+    /// assert_eq!(Forged::Shared.ticket_reason(), TicketReason::Shared);
     /// ```
-    pub fn why(&self) -> TicketReason {
+    pub fn ticket_reason(&self) -> TicketReason {
         match self {
             Self::TooLong => TicketReason::TooLong,
             Self::NotATicket(_) => TicketReason::NotATicket,

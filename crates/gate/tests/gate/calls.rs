@@ -31,7 +31,7 @@ impl Answer {
     }
 
     /// The status and the reason code.
-    pub(crate) fn why(&self) -> (u16, &str) {
+    pub(crate) fn refusal(&self) -> (u16, &str) {
         (self.status, self.reason())
     }
 }

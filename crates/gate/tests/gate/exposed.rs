@@ -153,13 +153,13 @@ fn readers_show_a_token_where_the_store_has_a_list() {
         Connection::open(store.address).unwrap().call("GET", path, headers, b"").unwrap()
     };
     for path in ["/v1/data/k", "/v1/data", "/v1/floors/l", "/metrics"] {
-        assert_eq!(get(path, &[]).why(), (401, "UNAUTHENTICATED"), "{path}");
-        assert_eq!(get(path, &[("authorization", "Bearer x")]).why(), (401, "UNAUTHENTICATED"));
+        assert_eq!(get(path, &[]).refusal(), (401, "UNAUTHENTICATED"), "{path}");
+        assert_eq!(get(path, &[("authorization", "Bearer x")]).refusal(), (401, "UNAUTHENTICATED"));
         assert_eq!(get(path, &[("authorization", &bearer)]).status, 200, "{path}");
     }
     // A bare token is a number that anyone can send: it does not open the data.
     let fenced = get("/v1/data/k?lock=l", &[("fencing-token", "2")]);
-    assert_eq!(fenced.why(), (401, "UNAUTHENTICATED"));
+    assert_eq!(fenced.refusal(), (401, "UNAUTHENTICATED"));
     assert_eq!(get("/healthz", &[]).status, 200);
 }
 
@@ -173,7 +173,7 @@ fn a_name_that_a_web_page_points_at_the_proxy_does_not_reach_the_service() {
     let get = |headers: &[(&str, &str)]| {
         Connection::open(proxy.address).unwrap().call("GET", "/text", headers, b"").unwrap()
     };
-    assert_eq!(get(&[("host", "evil.example")]).why(), (403, "HOST_NOT_ALLOWED"));
+    assert_eq!(get(&[("host", "evil.example")]).refusal(), (403, "HOST_NOT_ALLOWED"));
     assert!(upstream.heads().is_empty(), "the service sees its own name, and would have answered");
     assert_eq!(get(&[("host", "ledger.internal:8001")]).status, 200);
     // The service judges origins itself; it is not told of a principal by anyone but the proxy.

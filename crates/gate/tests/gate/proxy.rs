@@ -121,16 +121,22 @@ fn a_service_that_fails_is_told_apart_from_one_that_is_not_there() {
     let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let timeout = Duration::from_secs(2);
     let proxy = started(dir.path(), upstream.address, |settings| settings.timeout = timeout);
-    assert_eq!(call(proxy.address, "POST", "/cut", Some(1), "").why(), (502, "UPSTREAM_BROKE_OFF"));
-    assert_eq!(call(proxy.address, "POST", "/slow", Some(1), "").why(), (504, "UPSTREAM_TIMEOUT"));
+    assert_eq!(
+        call(proxy.address, "POST", "/cut", Some(1), "").refusal(),
+        (502, "UPSTREAM_BROKE_OFF")
+    );
+    assert_eq!(
+        call(proxy.address, "POST", "/slow", Some(1), "").refusal(),
+        (504, "UPSTREAM_TIMEOUT")
+    );
     // The proxy closed its connection, so the next request need not wait for it.
     assert_eq!(call(proxy.address, "PUT", "/text", Some(2), "x").status, 200);
     upstream.let_one_end();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unreachable = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let proxy = started(dir.path(), nobody, |_| ());
+    let proxy = started(dir.path(), unreachable, |_| ());
     let said = call(proxy.address, "PUT", "/text", Some(1), "");
-    assert_eq!(said.why(), (502, "UPSTREAM_UNREACHABLE"));
+    assert_eq!(said.refusal(), (502, "UPSTREAM_UNREACHABLE"));
     assert!(said.text().contains(r#""effect":"none""#));
 }
 

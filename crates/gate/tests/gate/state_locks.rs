@@ -60,14 +60,14 @@ fn a_holder_that_was_fenced_out_gets_no_new_token() {
     cluster.is_down.store(true, Ordering::SeqCst);
     cluster.expire("s");
     assert_eq!(call(to, "PUT", "/v1/data/page?lock=s", Some(150), "later").status, 200);
-    assert_eq!(post(to, "s?ID=one", 2, "late").why(), (412, "STALE_TOKEN"));
+    assert_eq!(post(to, "s?ID=one", 2, "late").refusal(), (412, "STALE_TOKEN"));
     cluster.tokens.store(100, Ordering::SeqCst);
     cluster.is_down.store(false, Ordering::SeqCst);
     // The store is granted the lock again, and its client is out all the same.
     soon("the client has lost the state", || {
         let late = post(to, "s?ID=one", 2, "late");
         assert_ne!(late.status, 200, "its work overlapped with that of a later holder");
-        late.why() == (409, "STATE_LOCK_LOST")
+        late.refusal() == (409, "STATE_LOCK_LOST")
     });
     soon("the lock is free", || !cluster.is_held("s"));
     assert_eq!(lock(to, "s", "two").status, 200);

@@ -48,7 +48,7 @@ fn a_write_to_a_full_store_removes_old_versions_of_its_state() {
     assert_eq!((get(to, "s").text(), files(dir.path())), (state(10, "a", &long).as_str(), 4));
     // Versions of other states are not touched, so a new state does not fit until they are purged.
     let full = post(to, "t", 1, &long);
-    assert_eq!(full.why(), (507, "NO_SPACE"));
+    assert_eq!(full.refusal(), (507, "NO_SPACE"));
     assert!(full.text().contains("tenure store state purge"), "{}", full.text());
     assert_eq!(numbers(to, "s"), [7, 8, 9, 10]);
     let freed = 2 * (state(7, "a", &long).len() + 2 * 1024);
@@ -81,14 +81,14 @@ fn old_versions_are_purged_also_while_the_state_is_locked() {
     assert_eq!((numbers(to, "s"), files(dir.path())), (vec![4, 5], 2));
     assert_eq!(post(to, "s?ID=one", 6, "y").status, 200);
     assert_eq!(unlock(to, "s", "one").status, 200);
-    assert_eq!(delete(to, "s?keep=0").why(), (400, "INVALID_FIELD"));
-    assert_eq!(delete(to, "s?keep=1&ID=one").why(), (400, "INVALID_FIELD"));
-    assert_eq!(delete(to, "none?keep=1").why(), (404, "STATE_NOT_FOUND"));
-    assert_eq!(delete(to, "s?keep=1&lock=other").why(), (409, "OTHER_LOCK"));
+    assert_eq!(delete(to, "s?keep=0").refusal(), (400, "INVALID_FIELD"));
+    assert_eq!(delete(to, "s?keep=1&ID=one").refusal(), (400, "INVALID_FIELD"));
+    assert_eq!(delete(to, "none?keep=1").refusal(), (404, "STATE_NOT_FOUND"));
+    assert_eq!(delete(to, "s?keep=1&lock=other").refusal(), (409, "OTHER_LOCK"));
     // A holder from before may not.
     let with = |token| send(to, "DELETE", "s?keep=1", &[("fencing-token", token)], b"");
     assert_eq!(send(to, "LOCK", "s", &[("fencing-token", "34")], info("b").as_bytes()).status, 200);
-    assert_eq!(with("33").why(), (412, "STALE_TOKEN"));
+    assert_eq!(with("33").refusal(), (412, "STALE_TOKEN"));
     assert_eq!(with("34").status, 200);
     assert_eq!(numbers(to, "s"), [6]);
 }
@@ -115,7 +115,7 @@ fn a_parameter_that_the_verb_does_not_use_is_refused() {
     ] {
         let body = if verb == "POST" { state(3, "a", "z") } else { info("a") };
         let said = send(to, verb, of, &[], body.as_bytes());
-        assert_eq!(said.why(), (400, "INVALID_FIELD"), "{verb} {of}: {said:?}");
+        assert_eq!(said.refusal(), (400, "INVALID_FIELD"), "{verb} {of}: {said:?}");
     }
     assert_eq!(get(to, "s").text(), state(2, "a", "y"));
 }

@@ -71,12 +71,12 @@ fn an_apply_locks_reads_writes_and_unlocks() {
     let dir = tempfile::tempdir().unwrap();
     let store = started(dir.path(), |_| ());
     let to = store.address;
-    assert_eq!(get(to, "prod").why(), (404, "STATE_NOT_FOUND"));
+    assert_eq!(get(to, "prod").refusal(), (404, "STATE_NOT_FOUND"));
     assert_eq!(lock(to, "prod", "one").status, 200);
     assert_eq!(lock(to, "prod", "one").status, 200, "a repetition succeeds");
     // Two at once: the second is told who holds it, in Terraform's form.
     let second = lock(to, "prod", "two");
-    assert_eq!(second.why(), (423, "STATE_LOCKED"));
+    assert_eq!(second.refusal(), (423, "STATE_LOCKED"));
     assert_eq!(second.text(), info("one"));
     assert_eq!(post(to, "prod?ID=one", 1, "x").status, 200);
     let body = state(1, "a", "x");
@@ -86,8 +86,8 @@ fn an_apply_locks_reads_writes_and_unlocks() {
     assert_eq!(read.header("tenure-version"), Some("1"));
     // Without the id of the lock, or with another one, nothing is written.
     for of in ["prod", "prod?ID=two"] {
-        assert_eq!(post(to, of, 2, "y").why(), (423, "STATE_LOCKED"), "{of}");
-        assert_eq!(send(to, "DELETE", of, &[], b"").why(), (423, "STATE_LOCKED"), "{of}");
+        assert_eq!(post(to, of, 2, "y").refusal(), (423, "STATE_LOCKED"), "{of}");
+        assert_eq!(send(to, "DELETE", of, &[], b"").refusal(), (423, "STATE_LOCKED"), "{of}");
     }
     let other = unlock(to, "prod", "two");
     assert_eq!((other.status, other.text()), (423, info("one").as_str()));
@@ -104,13 +104,13 @@ fn a_lost_update_is_refused_and_a_repetition_is_not() {
     // Two clients that lock nothing have read serial 1.
     assert_eq!(post(to, "s", 1, "x").status, 200);
     assert_eq!(post(to, "s", 2, "first").status, 200);
-    assert_eq!(post(to, "s", 2, "second").why(), (409, "STALE_STATE"));
-    assert_eq!(post(to, "s", 1, "x").why(), (409, "STALE_STATE"));
+    assert_eq!(post(to, "s", 2, "second").refusal(), (409, "STALE_STATE"));
+    assert_eq!(post(to, "s", 1, "x").refusal(), (409, "STALE_STATE"));
     // The client sends again what the store has, because the first answer did not arrive.
     let again = post(to, "s", 2, "first");
     assert_eq!((again.status, again.text()), (200, r#"{"version":2,"serial":2}"#));
     let foreign = send(to, "POST", "s", &[], state(9, "other", "z").as_bytes());
-    assert_eq!(foreign.why(), (409, "OTHER_LINEAGE"));
+    assert_eq!(foreign.refusal(), (409, "OTHER_LINEAGE"));
     assert_eq!(versions(to, "s").len(), 2);
     // After a deletion every lineage may begin.
     assert_eq!(send(to, "DELETE", "s", &[], b"").text(), r#"{"deleted":true}"#);
@@ -129,14 +129,14 @@ fn force_unlock_takes_the_lock_and_with_it_the_right_to_write() {
     // What OpenTofu sends: the id, and nothing else is known.
     assert_eq!(send(to, "UNLOCK", "s", &[], br#"{"ID":"dead"}"#).status, 200);
     assert_eq!(lock(to, "s", "next").status, 200);
-    assert_eq!(post(to, "s?ID=dead", 1, "late").why(), (423, "STATE_LOCKED"));
+    assert_eq!(post(to, "s?ID=dead", 1, "late").refusal(), (423, "STATE_LOCKED"));
     // Terraform 1.11 sends no body at all.
     assert_eq!(send(to, "UNLOCK", "s", &[], b"").status, 200);
-    assert_eq!(post(to, "s?ID=next", 1, "late").why(), (409, "STATE_LOCK_LOST"));
+    assert_eq!(post(to, "s?ID=next", 1, "late").refusal(), (409, "STATE_LOCK_LOST"));
     assert_eq!(get(to, "s").status, 404);
     // The name of a state that was never written is free for another lock.
     assert_eq!(lock(to, "s?lock=other", "a").status, 200);
-    assert_eq!(lock(to, "s", "a").why(), (409, "OTHER_LOCK"));
+    assert_eq!(lock(to, "s", "a").refusal(), (409, "OTHER_LOCK"));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn locks_and_versions_outlive_a_restart_and_leftovers_do_not() {
     );
     // A file that has changed is not served.
     fs::write(files.join("1"), state(1, "a", "kepT")).unwrap();
-    assert_eq!(get(store.address, "s").why(), (500, "FILE_FAILED"));
+    assert_eq!(get(store.address, "s").refusal(), (500, "FILE_FAILED"));
 }
 
 #[test]
@@ -181,8 +181,8 @@ fn old_versions_are_kept_up_to_the_bound_and_restored() {
     assert_eq!(restored.text(), r#"{"version":6,"serial":6}"#, "{restored:?}");
     assert_eq!(get(to, "s").text(), state(6, "a", "3"));
     // A client that read version 5 does not overwrite what was restored.
-    assert_eq!(post(to, "s", 6, "late").why(), (409, "STALE_STATE"));
-    assert_eq!(send(to, "POST", "s?restore=1", &[], b"").why(), (404, "STATE_NOT_FOUND"));
+    assert_eq!(post(to, "s", 6, "late").refusal(), (409, "STALE_STATE"));
+    assert_eq!(send(to, "POST", "s?restore=1", &[], b"").refusal(), (404, "STATE_NOT_FOUND"));
     let list = send(to, "GET", "", &[], b"");
     assert_eq!(list.status, 404, "the list has no slash");
     let list = Connection::open(to).unwrap().call("GET", "/v1/states", &[], b"").unwrap();
@@ -202,11 +202,11 @@ fn what_is_too_long_damaged_or_no_state_is_refused() {
     let store = started(dir.path(), |settings| settings.states = limits);
     let to = store.address;
     let write = |headers: Headers<'_>, body: &str| send(to, "POST", "s", headers, body.as_bytes());
-    assert_eq!(write(&[], &state(1, "a", &"x".repeat(200))).why(), (413, "TOO_LARGE"));
-    assert_eq!(write(&[], "{}").why(), (400, "MALFORMED"));
-    assert_eq!(write(&[], "no JSON").why(), (400, "MALFORMED"));
+    assert_eq!(write(&[], &state(1, "a", &"x".repeat(200))).refusal(), (413, "TOO_LARGE"));
+    assert_eq!(write(&[], "{}").refusal(), (400, "MALFORMED"));
+    assert_eq!(write(&[], "no JSON").refusal(), (400, "MALFORMED"));
     let sum = [("content-md5", "1B2M2Y8AsgTpgAmY7PhCfg==")];
-    assert_eq!(write(&sum, &state(1, "a", "x")).why(), (400, "DIGEST_MISMATCH"));
+    assert_eq!(write(&sum, &state(1, "a", "x")).refusal(), (400, "DIGEST_MISMATCH"));
     // As `openssl md5 -binary | base64` prints it for this body.
     let sum = [("content-md5", "uXSagh7Q3c6vdo+VHHiMAg==")];
     assert_eq!(write(&sum, r#"{"serial":1,"lineage":"a"}"#).status, 200);
@@ -215,11 +215,15 @@ fn what_is_too_long_damaged_or_no_state_is_refused() {
         assert!((400..=404).contains(&said.status), "{of}: {said:?}");
     }
     for body in ["", "{}", r#"{"ID":""}"#, "[]", &format!(r#"{{"ID":"{}"}}"#, "x".repeat(300))] {
-        assert_eq!(send(to, "LOCK", "t", &[], body.as_bytes()).why(), (400, "MALFORMED"), "{body}");
+        assert_eq!(
+            send(to, "LOCK", "t", &[], body.as_bytes()).refusal(),
+            (400, "MALFORMED"),
+            "{body}"
+        );
     }
     let long = format!(r#"{{"ID":"a","Info":"{}"}}"#, "x".repeat(20_000));
-    assert_eq!(send(to, "LOCK", "t", &[], long.as_bytes()).why(), (413, "TOO_LARGE"));
-    assert_eq!(send(to, "PATCH", "t", &[], b"").why(), (405, "UNKNOWN_VERB"));
+    assert_eq!(send(to, "LOCK", "t", &[], long.as_bytes()).refusal(), (413, "TOO_LARGE"));
+    assert_eq!(send(to, "PATCH", "t", &[], b"").refusal(), (405, "UNKNOWN_VERB"));
     // Names are not paths: what looks like one is a name, and no file appears outside of the directory.
     assert_eq!(send(to, "POST", "..%2F..%2Fetc", &[], state(1, "a", "x").as_bytes()).status, 200);
     // The sum of all sizes is bounded.
@@ -242,22 +246,25 @@ fn tokens_are_judged_by_the_floor_of_the_lock() {
     assert_eq!(with("LOCK", "s", "34", &info("two")).status, 200);
     assert_eq!(with("POST", "s?ID=one", "33", &state(2, "a", "late")).status, 423);
     assert_eq!(with("POST", "s", "33", &state(2, "a", "late")).status, 423);
-    assert_eq!(with("UNLOCK", "s", "33", &info("two")).why(), (412, "STALE_TOKEN"));
+    assert_eq!(with("UNLOCK", "s", "33", &info("two")).refusal(), (412, "STALE_TOKEN"));
     assert_eq!(with("UNLOCK", "s", "34", &info("two")).status, 200);
     // Unlocked, and still nothing older than 34 writes, nor anything without a token.
-    assert_eq!(with("POST", "s", "33", &state(2, "a", "late")).why(), (412, "STALE_TOKEN"));
-    assert_eq!(with("LOCK", "s", "33", &info("old")).why(), (412, "STALE_TOKEN"));
-    assert_eq!(with("GET", "s", "33", "").why(), (412, "STALE_TOKEN"));
-    assert_eq!(with("GET", "s?lock=other", "99", "").why(), (409, "OTHER_LOCK"));
+    assert_eq!(with("POST", "s", "33", &state(2, "a", "late")).refusal(), (412, "STALE_TOKEN"));
+    assert_eq!(with("LOCK", "s", "33", &info("old")).refusal(), (412, "STALE_TOKEN"));
+    assert_eq!(with("GET", "s", "33", "").refusal(), (412, "STALE_TOKEN"));
+    assert_eq!(with("GET", "s?lock=other", "99", "").refusal(), (409, "OTHER_LOCK"));
     assert_eq!(with("GET", "s", "34", "").status, 200);
-    assert_eq!(post(to, "s", 2, "bare").why(), (428, "TOKEN_REQUIRED"));
-    assert_eq!(lock(to, "s", "bare").why(), (428, "TOKEN_REQUIRED"));
+    assert_eq!(post(to, "s", 2, "bare").refusal(), (428, "TOKEN_REQUIRED"));
+    assert_eq!(lock(to, "s", "bare").refusal(), (428, "TOKEN_REQUIRED"));
     assert_eq!(with("POST", "s", "34", &state(2, "a", "y")).status, 200);
-    assert_eq!(with("POST", "s?lock=other", "99", &state(3, "a", "z")).why(), (409, "OTHER_LOCK"));
+    assert_eq!(
+        with("POST", "s?lock=other", "99", &state(3, "a", "z")).refusal(),
+        (409, "OTHER_LOCK")
+    );
     // The floor is the one of all data under this lock.
     let path = "/v1/data/page?lock=s";
     let late = Connection::open(to).unwrap().call("PUT", path, &[("fencing-token", "33")], b"x");
-    assert_eq!(late.unwrap().why(), (412, "STALE_TOKEN"));
+    assert_eq!(late.unwrap().refusal(), (412, "STALE_TOKEN"));
     let tokens: Vec<_> = versions(to, "s").iter().map(|it| it["token"].clone()).collect();
     assert_eq!(tokens, ["33", "34"]);
 }
@@ -281,7 +288,7 @@ fn keys_are_asked_for_where_the_store_has_some() {
         _ => "Basic Y2k6cjEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
     };
     let refused = lock(to, "s", "a");
-    assert_eq!(refused.why(), (401, "UNAUTHENTICATED"));
+    assert_eq!(refused.refusal(), (401, "UNAUTHENTICATED"));
     assert_eq!(refused.header("www-authenticate"), Some("Basic realm=\"tenure\""));
     let as_of = |key: &str, verb: &str, of: &str, body: &str| {
         send(to, verb, of, &[("authorization", basic(key))], body.as_bytes())
@@ -289,8 +296,8 @@ fn keys_are_asked_for_where_the_store_has_some() {
     assert_eq!(as_of(writer, "LOCK", "s", &info("a")).status, 200);
     assert_eq!(as_of(writer, "POST", "s?ID=a", &state(1, "a", "x")).status, 200);
     assert_eq!(as_of(reader, "GET", "s", "").status, 200);
-    assert_eq!(as_of(reader, "POST", "s?ID=a", &state(2, "a", "x")).why(), (403, "READ_ONLY"));
-    assert_eq!(get(to, "s").why(), (401, "UNAUTHENTICATED"));
+    assert_eq!(as_of(reader, "POST", "s?ID=a", &state(2, "a", "x")).refusal(), (403, "READ_ONLY"));
+    assert_eq!(get(to, "s").refusal(), (401, "UNAUTHENTICATED"));
     let bearer = format!("Bearer {reader}");
     let list = |headers: Headers<'_>| {
         Connection::open(to).unwrap().call("GET", "/v1/states", headers, b"").unwrap().status
@@ -313,7 +320,7 @@ fn with_a_cluster_a_locked_state_is_a_lock_of_the_cluster() {
     let (dir, cluster) = (tempfile::tempdir().unwrap(), Arc::new(FakeCluster::default()));
     let store = started(dir.path(), |settings| with_cluster(settings, &cluster));
     let to = store.address;
-    assert_eq!(post(to, "s", 1, "x").why(), (428, "TOKEN_REQUIRED"), "nothing unlocked");
+    assert_eq!(post(to, "s", 1, "x").refusal(), (428, "TOKEN_REQUIRED"), "nothing unlocked");
     // Another client of the cluster holds the lock.
     let other = cluster.take("s").unwrap();
     let refused = lock(to, "s", "one");
@@ -324,7 +331,7 @@ fn with_a_cluster_a_locked_state_is_a_lock_of_the_cluster() {
     cluster.expire("s");
     drop(other);
     cluster.is_down.store(true, Ordering::SeqCst);
-    assert_eq!(lock(to, "s", "one").why(), (503, "CLUSTER_UNAVAILABLE"));
+    assert_eq!(lock(to, "s", "one").refusal(), (503, "CLUSTER_UNAVAILABLE"));
     cluster.is_down.store(false, Ordering::SeqCst);
     assert_eq!(lock(to, "s", "one").status, 200);
     assert_eq!(lock(to, "s", "one").status, 200, "a repetition");
@@ -366,7 +373,7 @@ fn a_lost_lock_is_acquired_again_unless_another_client_came_first() {
     let token = late.to_string();
     let shown = [("fencing-token", token.as_str())];
     assert_eq!(send(to, "LOCK", "s", &shown, info("ci").as_bytes()).status, 200);
-    assert_eq!(post(to, "s?ID=one", 3, "late").why(), (423, "STATE_LOCKED"));
+    assert_eq!(post(to, "s?ID=one", 3, "late").refusal(), (423, "STATE_LOCKED"));
     assert_eq!(send(to, "POST", "s?ID=ci", &shown, state(3, "a", "z").as_bytes()).status, 200);
     // That client dies without unlocking: a plain client gets the lock once the lease is over.
     assert_eq!(lock(to, "s", "plain").text(), info("ci"));

@@ -42,15 +42,15 @@ fn a_holder_that_wakes_up_late_is_refused() {
     let to = store.address;
     // A takes the lock and pauses beyond its ttl; B takes it and writes; A wakes up.
     let (a, b) = (33, 34);
-    assert_eq!(write(to, "B", "ledger", b, "b").why(), (200, ""));
+    assert_eq!(write(to, "B", "ledger", b, "b").refusal(), (200, ""));
     let late = write(to, "A", "ledger", a, "a");
-    assert_eq!((late.why(), late.text()), ((409, "STALE_TOKEN"), r#"{"success":false}"#));
+    assert_eq!((late.refusal(), late.text()), ((409, "STALE_TOKEN"), r#"{"success":false}"#));
     assert_eq!(late.header("fencing-floor"), Some("34"));
     assert_eq!(value(to, "ledger"), "{\"clientID\":\"B\",\"token\":\"34\",\"data\":\"b\"}\n");
     let put = |token, body| call(to, "PUT", "/v1/data/page?lock=wiki", Some(token), body);
-    assert_eq!(put(b, "b").why(), (200, ""));
+    assert_eq!(put(b, "b").refusal(), (200, ""));
     let late = put(a, "a");
-    assert_eq!(late.why(), (412, "STALE_TOKEN"));
+    assert_eq!(late.refusal(), (412, "STALE_TOKEN"));
     let expected = [
         r#"{"error":{"reason":"STALE_TOKEN","message":"token 33 is stale: the highest token seen is 34","#,
         r#""effect":"none","next":"stop the work; the lock is not yours","floor":"34"}}"#,
@@ -76,10 +76,10 @@ fn a_store_that_is_stopped_goes_on_from_where_it_was() {
     let store = started(dir.path(), |_| ());
     assert_eq!(value(store.address, "a"), "1");
     assert_eq!(
-        call(store.address, "PUT", "/v1/data/a?lock=l", Some(8), "2").why(),
+        call(store.address, "PUT", "/v1/data/a?lock=l", Some(8), "2").refusal(),
         (412, "STALE_TOKEN")
     );
-    assert_eq!(call(store.address, "PUT", "/v1/data/a?lock=l", Some(9), "3").why(), (200, ""));
+    assert_eq!(call(store.address, "PUT", "/v1/data/a?lock=l", Some(9), "3").refusal(), (200, ""));
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn a_store_listens_on_loopback_only_unless_it_is_set_insecure() {
     let mut get =
         |headers: &[(&str, &str)]| connection.call("GET", "/v1/data", headers, b"").unwrap();
     assert_eq!(get(&[]).status, 200);
-    assert_eq!(get(&[("host", "evil.example")]).why(), (403, "HOST_NOT_ALLOWED"));
-    assert_eq!(get(&[("origin", "http://evil.example")]).why(), (403, "HOST_NOT_ALLOWED"));
+    assert_eq!(get(&[("host", "evil.example")]).refusal(), (403, "HOST_NOT_ALLOWED"));
+    assert_eq!(get(&[("origin", "http://evil.example")]).refusal(), (403, "HOST_NOT_ALLOWED"));
 }
 
 #[test]
@@ -113,22 +113,22 @@ fn sizes_have_bounds() {
     let put =
         |key: &str, body: &str| call(to, "PUT", &format!("/v1/data/{key}?lock=l"), Some(1), body);
     let append = |key: &str| call(to, "POST", &format!("/v1/data/{key}?lock=l"), Some(1), &body);
-    assert_eq!(put("a", &format!("{body}x")).why(), (413, "TOO_LARGE"));
-    assert_eq!(write(to, "c", "w", 1, &body).why(), (413, "TOO_LARGE"));
+    assert_eq!(put("a", &format!("{body}x")).refusal(), (413, "TOO_LARGE"));
+    assert_eq!(write(to, "c", "w", 1, &body).refusal(), (413, "TOO_LARGE"));
     assert_eq!([append("a").status, append("a").status], [200, 200]);
-    assert_eq!(append("a").why(), (400, "VALUE_TOO_LONG"));
+    assert_eq!(append("a").refusal(), (400, "VALUE_TOO_LONG"));
     assert_eq!(value(to, "a").len(), 2_000, "a refused write changes nothing");
     assert_eq!([put("b", &body).status, put("c", &body).status], [200, 200]);
-    assert_eq!(put("d", &body).why(), (507, "NO_SPACE"));
+    assert_eq!(put("d", &body).refusal(), (507, "NO_SPACE"));
     // Requests that do not grow the store still succeed: the same write again, raising an existing floor, deleting.
     assert_eq!(put("b", &body).status, 200);
     assert_eq!(call(to, "PUT", "/v1/floors/l", Some(1), "").status, 204);
     assert_eq!(call(to, "DELETE", "/v1/data/b?lock=l", Some(1), "").status, 200);
     assert_eq!(put("d", &body).status, 200);
     let long = "n".repeat(513);
-    assert_eq!(put(&long, "").why(), (400, "INVALID_NAME"));
+    assert_eq!(put(&long, "").refusal(), (400, "INVALID_NAME"));
     assert_eq!(
-        call(to, "PUT", &format!("/v1/data/a?lock={long}"), Some(1), "").why(),
+        call(to, "PUT", &format!("/v1/data/a?lock={long}"), Some(1), "").refusal(),
         (400, "INVALID_NAME")
     );
     let senseless = StoreLimits { body_bytes_max: 2, value_bytes_max: 1, ..limits };
@@ -171,7 +171,7 @@ fn a_store_believes_what_its_verifier_believes() {
     assert_eq!(put("l:8").0, 200);
     assert_eq!(put("l:7s"), stale);
     let bare = write(store.address, "c", "l", 9, "x");
-    assert_eq!((bare.why(), bare.text()), ((403, "FORGED_TOKEN"), r#"{"success":false}"#));
+    assert_eq!((bare.refusal(), bare.text()), ((403, "FORGED_TOKEN"), r#"{"success":false}"#));
     let body = r#"{"clientID":"c","fencingToken":{"key":"w","value":"w:9"},"data":"x"}"#;
     assert_eq!(call(store.address, "POST", "/write", None, body).text(), r#"{"success":true}"#);
 }
@@ -205,7 +205,10 @@ fn many_writers_share_trips_to_the_disk_and_none_gets_in_late() {
                         let said = connection
                             .call("POST", "/v1/data/log?lock=l", &headers, line.as_bytes())
                             .unwrap();
-                        assert!(matches!(said.why(), (200, "") | (412, "STALE_TOKEN")), "{said:?}");
+                        assert!(
+                            matches!(said.refusal(), (200, "") | (412, "STALE_TOKEN")),
+                            "{said:?}"
+                        );
                         accepted += u64::from(said.status == 200);
                     }
                     accepted

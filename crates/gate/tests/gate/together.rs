@@ -65,7 +65,7 @@ impl Told {
     /// Compares a response with its row: the status, and in the body reason, effect and advice.
     fn that(&mut self, said: &Answer, reason: impl Into<&'static Row>) {
         let row = reason.into();
-        assert_eq!(said.why(), (row.status, row.reason), "{said:?}");
+        assert_eq!(said.refusal(), (row.status, row.reason), "{said:?}");
         let body: serde_json::Value = serde_json::from_slice(&said.body).unwrap();
         let error = &body["error"];
         assert_eq!(error["reason"], row.reason);
@@ -161,7 +161,7 @@ fn the_store_says(told: &mut Told) {
     // `POST /write` has a response body of its own.
     let malformed = call(to, "POST", "/write", None, "hello");
     let row = Reason::Malformed.row();
-    assert_eq!(malformed.why(), (row.status, row.reason));
+    assert_eq!(malformed.refusal(), (row.status, row.reason));
     told.0.insert(row.reason);
 }
 
@@ -200,6 +200,6 @@ fn the_proxy_says(told: &mut Told) {
     let late = short(upstream.address, Duration::from_millis(200));
     told.that(&late, Reason::UpstreamTimeout);
     upstream.let_one_end();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    told.that(&short(nobody, Duration::from_secs(600)), Reason::UpstreamUnreachable);
+    let unreachable = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    told.that(&short(unreachable, Duration::from_secs(600)), Reason::UpstreamUnreachable);
 }

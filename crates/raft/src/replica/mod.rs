@@ -228,7 +228,7 @@ impl Replica {
             id: config.id.get(),
             election_tick: ELECTION_TICKS_MIN,
             min_election_tick: ELECTION_TICKS_MIN,
-            max_election_tick: ELECTION_TICKS_MAX + config.patience_ticks(),
+            max_election_tick: ELECTION_TICKS_MAX + config.extra_election_ticks(),
             heartbeat_tick: HEARTBEAT_TICKS,
             applied: applied.index,
             max_size_per_msg: MESSAGE_BYTES_MAX,
@@ -450,7 +450,7 @@ impl Replica {
             self.election.drawn_for = now;
             let span = (ELECTION_TICKS_MAX - ELECTION_TICKS_MIN) as u64;
             let more = usize::try_from(self.rng.next() % span).unwrap_or(0);
-            self.election.timeout = ELECTION_TICKS_MIN + more + self.config.patience_ticks();
+            self.election.timeout = ELECTION_TICKS_MIN + more + self.config.extra_election_ticks();
         }
         raft.set_randomized_election_timeout(self.election.timeout);
     }

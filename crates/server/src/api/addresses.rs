@@ -19,7 +19,7 @@ const ADDRESSES_MAX: usize = 65_536;
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
-    /// In sum.
+    /// Of all addresses together.
     pub(super) all: usize,
     /// Of these, the ones that only clients on this machine get.
     pub(super) kept_for_loopback: usize,

@@ -35,7 +35,7 @@ pub(super) async fn recent(
     last: usize,
 ) -> Result<(Revision, Vec<String>), Failure> {
     dispatch.may_administer(who)?;
-    let revision = dispatch.look(|replica| replica.machine().revision()).await?;
+    let revision = dispatch.inspect(|replica| replica.machine().revision()).await?;
     let lines = dispatch.member().audit().recent(last);
     let lines = lines.iter().map(|line| line.trim_end());
     let left_out = left_out(lines.clone().map(str::len), BYTES_MAX);

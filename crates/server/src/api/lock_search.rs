@@ -49,7 +49,7 @@ pub(crate) enum LockState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LockSearch {
     pub(crate) prefix: String,
-    /// In lowercase.
+    /// A part of the lock's name, in lowercase.
     pub(crate) contains: Option<String>,
     pub(crate) client: Option<String>,
     pub(crate) state: Option<LockState>,
@@ -142,14 +142,14 @@ impl LockSearch {
     }
 }
 
-/// Shows `look` the locks below a prefix that a principal may read, one after the other, until one turn of the event
-/// loop has done enough or `look` breaks off. `look` returns what it cost beyond the lock and its holders. Returns the
-/// last name that was read if there may be more.
+/// Calls `visit` with each lock below a prefix that a principal may read, until one turn of the event loop has done
+/// enough or `visit` breaks off. `visit` returns what it cost beyond the lock and its holders. Returns the last name
+/// that was read if there may be more.
 pub(super) fn walk(
     sorted: &SortedLocks<'_>,
     (who, prefix): (&str, &str),
     after: Option<&str>,
-    mut look: impl FnMut(LockView) -> ControlFlow<(), usize>,
+    mut visit: impl FnMut(LockView) -> ControlFlow<(), usize>,
 ) -> Option<String> {
     let mut after = after.map(str::to_owned);
     let (mut read, mut cost) = (0, 0);
@@ -160,7 +160,7 @@ pub(super) fn walk(
             read += 1;
             cost += 1 + view.holders.len();
             after = Some(view.lock.as_str().to_owned());
-            match look(view) {
+            match visit(view) {
                 ControlFlow::Continue(more) => cost += more,
                 ControlFlow::Break(()) => return after,
             }

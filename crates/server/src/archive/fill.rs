@@ -43,7 +43,7 @@ pub(super) struct Holes {
 struct HolesState {
     /// Oldest first.
     ranges: Vec<RevisionRange>,
-    /// Whether they have changed since the thread last looked.
+    /// Whether they have changed since the thread last checked.
     is_new: bool,
     closed: bool,
 }

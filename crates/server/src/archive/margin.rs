@@ -54,7 +54,7 @@ impl Margins {
         metrics: &MarginMetrics,
     ) {
         let Some(lock) = event.lock() else { return };
-        // Most holds are given back and concern no one here: decided without a copy.
+        // Most events concern no hand-over with a margin. They are skipped without a copy.
         let concerns = match event.cause() {
             Cause::Granted | Cause::Released | Cause::HandedOn | Cause::MinHoldOver => {
                 self.handovers.knows(lock)

@@ -23,7 +23,7 @@ const DIFFERENCES_MAX: usize = 1_000;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the archive {}", .dir.display())]
 pub struct UnreadableArchive {
-    /// Where it is.
+    /// The directory of the archive.
     pub dir: PathBuf,
     /// Why it could not be read.
     #[source]

@@ -79,7 +79,7 @@ pub(crate) struct Archive {
     shown: Mutex<Arc<Vec<Arc<ArchiveSegment>>>>,
     /// Whether the thread has read the segments that a former process has left.
     is_loaded: watch::Sender<bool>,
-    /// What they lack.
+    /// The revisions that the segments lack.
     holes: Holes,
     /// The most bytes of the archive, for the metric.
     bytes_max: AtomicU64,
@@ -93,7 +93,7 @@ struct ArchiveQueue {
     bytes: usize,
     /// Whether the thread waits for something to do.
     sleeping: bool,
-    /// Whether nothing more follows.
+    /// Whether the event loop has closed the queue.
     closed: bool,
     /// Whether the thread has written everything and ended.
     ended: bool,
@@ -134,8 +134,8 @@ impl Archive {
         self.bytes_max.store(keep.bytes_max, Ordering::Relaxed);
         let inbox = member.inbox();
         let member = member.clone();
-        let look = move |from| look(&member, from);
-        let writer = ArchiveWriter::new(data.join(ARCHIVE_DIR), keep, self.clone(), Box::new(look));
+        let read = move |from| read_history(&member, from);
+        let writer = ArchiveWriter::new(data.join(ARCHIVE_DIR), keep, self.clone(), Box::new(read));
         self.running.store(true, Ordering::Release);
         let archive = self.clone();
         let run = move || {
@@ -266,13 +266,16 @@ impl Archive {
 }
 
 /// Reads a part of the replicated history; none if the member has ended.
-fn look(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRecords, Compacted>> {
+fn read_history(
+    member: &MemberHandle,
+    from: Revision,
+) -> Option<Result<RevisionRecords, Compacted>> {
     loop {
         let (done, found) = std::sync::mpsc::channel();
-        let look = LoopEvent::look(move |node| {
+        let read = LoopEvent::inspect(move |node| {
             let _ = done.send(node.machine().records(from, PART));
         });
-        match member.try_tell(look) {
+        match member.try_tell(read) {
             Ok(()) => return found.recv().ok(),
             Err(TrySubmitError::Full(_)) => std::thread::sleep(FULL),
             Err(TrySubmitError::Ended(_)) => return None,

@@ -31,7 +31,7 @@ pub(crate) struct ArchiveQuery {
     pub(crate) since_ms: Option<u64>,
     /// Not after this time of the label.
     pub(crate) until_ms: Option<u64>,
-    /// Only events of clients whose names begin so.
+    /// Only events of clients whose names begin with this text.
     pub(crate) client: Option<String>,
     /// Only involuntary ends.
     pub(crate) lost: bool,

@@ -144,8 +144,8 @@ impl ArchiveSegment {
         Ok(frames)
     }
 
-    /// Adds what a frame says and returns how many revisions it has. `also` gets every event of it, so that no one
-    /// else has to decode them again.
+    /// Adds the contents of a frame and returns how many revisions it has. `also` is called with every event, so that
+    /// the caller does not decode them again.
     pub(super) fn count(
         &mut self,
         frame: &ArchiveFrame,

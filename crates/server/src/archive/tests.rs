@@ -106,10 +106,10 @@ fn keep(bytes_max: u64) -> ArchiveSettings {
 /// A writer that reads the history of nothing.
 pub(super) fn writer(dir: &Path, bytes_max: u64) -> (ArchiveWriter, Arc<Archive>) {
     let archive = Arc::new(Archive::default());
-    let look = Box::new(|_| None);
+    let read = Box::new(|_| None);
     std::fs::create_dir_all(dir).unwrap();
     let mut writer =
-        ArchiveWriter::new(dir.join("archive"), keep(bytes_max), archive.clone(), look);
+        ArchiveWriter::new(dir.join("archive"), keep(bytes_max), archive.clone(), read);
     writer.load().unwrap();
     writer.show();
     (writer, archive)
@@ -120,10 +120,10 @@ pub(super) fn holey(dir: &Path, past: &mut Past, floor: u64) -> (ArchiveWriter, 
     past.apply(&[Command::Compact { keep: Revision(floor) }]);
     let archive = Arc::new(Archive::default());
     let machine = Machine::decode(&past.machine.encode()).unwrap();
-    let look = Box::new(move |from| Some(machine.records(from, PART)));
+    let read = Box::new(move |from| Some(machine.records(from, PART)));
     let path = dir.join(ARCHIVE_DIR);
     std::fs::create_dir_all(dir).unwrap();
-    let mut writer = ArchiveWriter::new(path, keep(1 << 20), archive.clone(), look);
+    let mut writer = ArchiveWriter::new(path, keep(1 << 20), archive.clone(), read);
     writer.load().unwrap();
     (writer, archive)
 }

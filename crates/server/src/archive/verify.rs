@@ -61,7 +61,7 @@ pub struct BrokenPromise {
     pub promise: Promise,
     /// The revision that broke it.
     pub revision: Revision,
-    /// What happened.
+    /// A sentence about what broke it.
     pub detail: String,
 }
 
@@ -219,7 +219,7 @@ enum VerifiedPhase {
     Resting(Option<u64>),
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Clone, Default, Debug)]
 pub struct VerifyReport {
     /// How many revisions were checked.
@@ -241,7 +241,7 @@ pub struct VerifyReport {
 /// One archive that was read.
 #[derive(Clone, Default, Debug)]
 pub struct ArchiveSummary {
-    /// Where it is.
+    /// The directory of the archive.
     pub dir: PathBuf,
     /// How many revisions it has.
     pub revisions: u64,
@@ -254,7 +254,7 @@ pub struct ArchiveSummary {
 /// The margins of the hand-overs for which the cluster promises one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MarginSummary {
-    /// How many there are.
+    /// The number of such hand-overs.
     pub count: usize,
     /// Half of them are at most this.
     pub p50_ms: i64,
@@ -331,7 +331,7 @@ impl Verifier {
         self.report.holes.push(hole);
     }
 
-    /// What was found.
+    /// Returns the result.
     pub fn finish(self) -> VerifyReport {
         self.report
     }

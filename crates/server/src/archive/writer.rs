@@ -33,14 +33,15 @@ const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 const SEGMENT_BYTES_MIN: u64 = 16 * 1024;
 /// The space that the archive leaves free on the disk, for the log.
 const FREE_BYTES: u64 = 256 * 1024 * 1024;
-/// How often age is looked at.
+/// How often the age of segments is checked.
 const AGE_EVERY_US: u64 = 60_000_000;
 
 /// The end of the names of segments.
 const SUFFIX: &str = ".events";
 
 /// Reads a part of the replicated history; none if the member has ended.
-pub(super) type Look = Box<dyn Fn(Revision) -> Option<Result<RevisionRecords, Compacted>> + Send>;
+pub(super) type ReadHistory =
+    Box<dyn Fn(Revision) -> Option<Result<RevisionRecords, Compacted>> + Send>;
 
 /// The thread's state.
 pub(super) struct ArchiveWriter {
@@ -53,7 +54,7 @@ pub(super) struct ArchiveWriter {
     /// The first revision that the archive does not have; none if it has nothing yet.
     next: Option<Revision>,
     pub(super) archive: Arc<Archive>,
-    look: Look,
+    read_history: ReadHistory,
     margins: Margins,
     aged_at_us: u64,
 }
@@ -84,7 +85,7 @@ impl ArchiveWriter {
         dir: PathBuf,
         keep: ArchiveSettings,
         archive: Arc<Archive>,
-        look: Look,
+        read_history: ReadHistory,
     ) -> Self {
         Self {
             dir,
@@ -94,7 +95,7 @@ impl ArchiveWriter {
             pending: Vec::new(),
             next: None,
             archive,
-            look,
+            read_history,
             margins: Margins::default(),
             aged_at_us: 0,
         }
@@ -209,7 +210,7 @@ impl ArchiveWriter {
     fn catch_up(&mut self) -> Result<(), WriterStop> {
         loop {
             let from = self.next.unwrap_or(Revision(1));
-            match (self.look)(from).ok_or(MemberEnded)? {
+            match (self.read_history)(from).ok_or(MemberEnded)? {
                 Ok(records) => {
                     let complete = records.is_complete();
                     if records.bytes() > 0 {

@@ -1,8 +1,7 @@
 //! Takes administrative acts from the history of applied commands, and writes each of them once.
 //!
-//! The history is replicated and has every change of the last revisions, so the audit log does not depend on which
-//! member was asked, and a member that was down or slow writes later what it has missed. It reads the history at its
-//! own pace: a full queue delays records and loses none. Only revisions that the history no longer has are lost, and a
+//! The history is replicated, so every member records every act. A member that was down or slow records later what it
+//! missed. A full queue delays records and loses none. Only revisions that the history no longer has are lost, and a
 //! record of the act `gap` names them.
 
 use std::time::Duration;
@@ -15,7 +14,7 @@ use super::position::AuditResume;
 use super::record::{self, AuditOutcome, AuditRecord};
 use crate::member::{LoopEvent, MemberHandle, TrySubmitError};
 
-/// The most that the event loop copies at a time: some tens of microseconds.
+/// The most that the event loop copies at a time. Copying it takes some tens of microseconds.
 const MOST: Most = Most { revisions: 4_096, bytes: 256 * 1024 };
 /// How long changes gather before they are read.
 const GATHER: Duration = Duration::from_millis(50);
@@ -64,10 +63,10 @@ pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
 async fn read(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRecords, Compacted>> {
     loop {
         let (done, found) = oneshot::channel();
-        let look = LoopEvent::look(move |node| {
+        let read = LoopEvent::inspect(move |node| {
             let _ = done.send(node.machine().records(from, MOST));
         });
-        match member.try_tell(look) {
+        match member.try_tell(read) {
             Ok(()) => return found.await.ok(),
             Err(TrySubmitError::Full(_)) => tokio::time::sleep(FULL).await,
             Err(TrySubmitError::Ended(_)) => return None,

@@ -200,7 +200,7 @@ impl Dispatch {
 
     /// A command of this member that carries the name of the caller for which it is made.
     pub(super) async fn written_for(&self, who: &Principal, request: Bytes) -> Bytes {
-        let Ok(level) = self.look(|replica| replica.machine().level()).await else {
+        let Ok(level) = self.inspect(|replica| replica.machine().level()).await else {
             return request;
         };
         let principal = Principal::member_for(who, level);

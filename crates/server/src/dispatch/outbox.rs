@@ -243,7 +243,7 @@ impl OpenSessions {
     fn sweep(&mut self, member: &MemberHandle, outbox: &Arc<Outbox>) {
         for part in self.router.sweep().unwrap_or_default().chunks(SWEEP_PART) {
             let (part, outbox) = (part.to_vec(), outbox.clone());
-            let _ = member.try_tell(LoopEvent::look(move |node| {
+            let _ = member.try_tell(LoopEvent::inspect(move |node| {
                 outbox.put(Delivery::Ended(Router::gone(node.machine(), part)));
             }));
         }

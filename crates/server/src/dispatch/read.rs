@@ -22,7 +22,7 @@ const SORTED_MAX: usize = 4_096;
 /// The most watches of a member. Each takes about a kilobyte while nothing waits for it.
 const MEMBER_WATCHES_MAX: usize = 65_536;
 /// The most inspections of the member itself at a time, for status, health and metrics.
-const LOOKS_MAX: usize = 256;
+const INSPECTIONS_MAX: usize = 256;
 
 /// What a read costs the event loop.
 #[derive(Clone, Copy)]
@@ -38,12 +38,12 @@ pub(crate) enum ReadCost {
 
 /// Bounds how many inspections of the member wait for the event loop. Further ones wait outside of it.
 pub(super) struct ReadSlots {
-    looks: Arc<Semaphore>,
+    inspections: Arc<Semaphore>,
 }
 
 impl Default for ReadSlots {
     fn default() -> Self {
-        Self { looks: Arc::new(Semaphore::new(LOOKS_MAX)) }
+        Self { inspections: Arc::new(Semaphore::new(INSPECTIONS_MAX)) }
     }
 }
 
@@ -201,26 +201,26 @@ impl Dispatch {
     }
 
     /// Inspects this member's replica as it is now, without authorisation: for the member's own use.
-    pub(crate) async fn look<T: Send + 'static>(
+    pub(crate) async fn inspect<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Replica) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        self.look_at_node(|node| ask(node.replica())).await
+        self.inspect_node(|node| ask(node.replica())).await
     }
 
     /// Inspects this member's node as it is now, without authorisation: for the member's own use.
-    pub(crate) async fn look_at_node<T: Send + 'static>(
+    pub(crate) async fn inspect_node<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Node) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        self.peek(ask).await.map_err(|failure| self.failure(failure, WITHIN))
+        self.run_in_loop(ask).await.map_err(|failure| self.failure(failure, WITHIN))
     }
 
-    async fn peek<T: Send + 'static>(
+    async fn run_in_loop<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Node) -> T + Send + 'static,
     ) -> Result<T, NodeFailure> {
-        let waiting = self.inner.read_slots.looks.clone().acquire_owned();
+        let waiting = self.inner.read_slots.inspections.clone().acquire_owned();
         let slot = match tokio::time::timeout(WITHIN, waiting).await {
             Ok(slot) => slot.map_err(|_| NodeFailure::Stopping)?,
             Err(_) => return Err(NodeFailure::Expired),
@@ -230,8 +230,8 @@ impl Dispatch {
             let _ = done.send(ask(node));
             drop(slot);
         });
-        let look = LoopEvent::Look { ask, source: Caller::source() };
-        self.member().try_tell(look).map_err(|not_taken| not_taken.back().1)?;
+        let event = LoopEvent::Inspect { ask, source: Caller::source() };
+        self.member().try_tell(event).map_err(|not_taken| not_taken.back().1)?;
         match tokio::time::timeout(WITHIN, answer).await {
             Ok(answer) => answer.map_err(|_| NodeFailure::Stopping),
             // The event loop is blocked, most likely by its disk.
@@ -271,7 +271,7 @@ impl Dispatch {
                 self.ask(who, scope, fresh, within, cost, |_| ()).await?;
             }
         }
-        self.peek(ClusterView::of).await
+        self.run_in_loop(ClusterView::of).await
     }
 
     /// Starts a watch.

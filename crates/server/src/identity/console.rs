@@ -38,7 +38,7 @@ pub enum ConsoleMode {
     On,
     /// It shows everything and changes nothing.
     ReadOnly,
-    /// Nothing.
+    /// The console is not served.
     Off,
 }
 

@@ -17,7 +17,7 @@ const FILE: &str = "identity-enabled";
 #[derive(Default)]
 pub(super) struct IdentityMarker {
     file: OnceLock<PathBuf>,
-    /// Whether the file exists.
+    /// Whether the marker file exists.
     written: AtomicBool,
     /// Whether identity was enabled when the member last ran, and the member has not applied its log since.
     held: AtomicBool,

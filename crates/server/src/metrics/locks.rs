@@ -497,7 +497,7 @@ mod tests {
         }
 
         /// The value of a metric with its labels.
-        fn figure(&self, name: &str) -> Option<f64> {
+        fn metric(&self, name: &str) -> Option<f64> {
             self.lock_metrics.catch_up();
             let mut text = String::new();
             encode(&mut text, &self.shown).unwrap();
@@ -542,8 +542,8 @@ mod tests {
         stage.run(12_000, acquire(2, "a/b"), true);
         stage.run(40_000, release(1, "a/b", 1), true);
         let grants = "grants_total{prefix=\"a\",mode=\"exclusive\"}";
-        assert_eq!(stage.figure(grants), Some(2.0));
-        let of = |name: &str| stage.figure(&format!("{name}{{prefix=\"a\"}}"));
+        assert_eq!(stage.metric(grants), Some(2.0));
+        let of = |name: &str| stage.metric(&format!("{name}{{prefix=\"a\"}}"));
         assert_eq!(of("lock_wait_seconds_sum"), Some(0.028));
         assert_eq!(of("lock_wait_seconds_count"), Some(2.0), "one did not wait");
         assert_eq!(of("lock_hold_seconds_sum"), Some(0.03));
@@ -565,8 +565,8 @@ mod tests {
         stage.run(20_000, acquire(2, "a/b"), false);
         stage.run(30_000, release(1, "a/b", 1), true);
         stage.run(50_000, release(2, "a/b", 2), true);
-        assert_eq!(stage.figure("uncounted_gaps_total"), Some(1.0));
-        let of = |name: &str| stage.figure(&format!("{name}{{prefix=\"a\"}}"));
+        assert_eq!(stage.metric("uncounted_gaps_total"), Some(1.0));
+        let of = |name: &str| stage.metric(&format!("{name}{{prefix=\"a\"}}"));
         assert_eq!(of("lock_wait_seconds_count"), Some(1.0), "the other's wait is not known");
         assert_eq!(of("lock_hold_seconds_sum"), Some(0.02));
     }
@@ -580,7 +580,7 @@ mod tests {
             stage.run(10_000, acquire(1, name), true);
         }
         let grants = |prefix: &str| {
-            stage.figure(&format!("grants_total{{prefix=\"{prefix}\",mode=\"exclusive\"}}"))
+            stage.metric(&format!("grants_total{{prefix=\"{prefix}\",mode=\"exclusive\"}}"))
         };
         assert_eq!((grants("p0"), grants("p99"), grants("p100")), (Some(1.0), Some(1.0), None));
         assert_eq!(grants(OTHER), Some(5.0));

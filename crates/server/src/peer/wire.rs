@@ -40,9 +40,9 @@ impl Wire {
             None => PeerStream::plain(socket),
             Some(members) => {
                 // The verifier ignores this server name; `objection` below checks the member's: see `tls/verify.rs`.
-                let nobody = ServerName::try_from("member.invalid").map_err(io::Error::other)?;
+                let unnamed = ServerName::try_from("member.invalid").map_err(io::Error::other)?;
                 let state =
-                    ClientConnection::new(members.client, nobody).map_err(io::Error::other)?;
+                    ClientConnection::new(members.client, unnamed).map_err(io::Error::other)?;
                 let until_us = os::now_us() + HANDSHAKE_US;
                 PeerStream::handshake(socket, Connection::Client(state), until_us)?
             }

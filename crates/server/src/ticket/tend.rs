@@ -23,11 +23,11 @@ pub(crate) async fn tend(dispatch: Dispatch) {
             over_us.clear();
             continue;
         }
-        let look = |replica: &Replica| {
+        let read = |replica: &Replica| {
             let machine = replica.machine();
             (KeyRecords::read(machine), machine.clock_ms(), replica.members().clone())
         };
-        let Ok((records, clock_ms, members)) = dispatch.look(look).await else { continue };
+        let Ok((records, clock_ms, members)) = dispatch.inspect(read).await else { continue };
         let (incarnation, now_us) = (dispatch.member().lineage(), dispatch.now_us());
         let left_ms = |record: &TicketKeyRecord| {
             record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms))
@@ -50,8 +50,8 @@ pub(crate) async fn tend(dispatch: Dispatch) {
             // Keys start their overlap: it counts from now, not from the last write.
             true => {
                 let moved = async { dispatch.move_clock(WITHIN).await.map_err(drop) };
-                let look = |replica: &Replica| replica.machine().clock_ms();
-                let read = async { dispatch.look(look).await.map_err(drop) };
+                let read = |replica: &Replica| replica.machine().clock_ms();
+                let read = async { dispatch.inspect(read).await.map_err(drop) };
                 let Ok(clock_ms) = read_after_moving(moved, read).await else { continue };
                 clock_ms
             }

@@ -129,7 +129,7 @@ impl RequestSpan {
             message::text("tenure.api", self.api),
             message::text("tenure.command", self.command),
         ];
-        // The same two figures as in the log of slow commits.
+        // The same two times as in the log of slow commits.
         let first = |wanted| steps.iter().find(|(step, _)| *step == wanted).map(|(_, at)| *at);
         let proposed_us = first(SpanStep::Proposed);
         let mut add = |name, from: Option<u64>, to: Option<u64>| {

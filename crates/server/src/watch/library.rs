@@ -129,7 +129,7 @@ async fn ask_part(
         to.into_iter().for_each(|to| drop(to.send(part.clone())));
         drop(turn);
     };
-    tell(member, LoopEvent::look(|node| answer(node.machine()))).await
+    tell(member, LoopEvent::inspect(|node| answer(node.machine()))).await
 }
 
 async fn tell(member: &MemberHandle, mut event: LoopEvent) -> Result<(), MemberEnded> {

@@ -93,7 +93,7 @@ fn batch_for(batch: &Arc<SharedBatch>, access: &Access, who: &str) -> Option<Arc
     let seen = |event: &Event| {
         let name = match &event.subject {
             Subject::Lock(name) | Subject::Key(name) => name.as_str(),
-            // A drained prefix concerns everybody who observes a name below it.
+            // A drained prefix concerns every principal that may observe a name below it.
             Subject::Settings if matches!(event.cause, Cause::Drained | Cause::Undrained) => {
                 let prefix = event.value.as_deref().and_then(|prefix| str::from_utf8(prefix).ok());
                 return prefix.is_some_and(|it| access.may_below(who, Verb::Observe, it));

@@ -53,7 +53,7 @@ pub struct WatchReader {
     /// Batches read from the history, older than anything in the buffer.
     read: VecDeque<Arc<SharedBatch>>,
     /// A query in flight. It is kept here, so that cancelling a `next` loses nothing.
-    looking: Option<oneshot::Receiver<HistoryPart>>,
+    part: Option<oneshot::Receiver<HistoryPart>>,
     reading: Option<oneshot::Receiver<Revision>>,
     started: Option<Revision>,
     /// The member is known to have everything before this revision.
@@ -97,7 +97,7 @@ impl WatchReader {
             filter,
             options,
             read: VecDeque::new(),
-            looking: None,
+            part: None,
             reading: None,
             started,
             known: Revision(0),
@@ -176,7 +176,7 @@ impl WatchReader {
                 WatchPosition::Start => self.start().await?,
                 WatchPosition::Behind { next, seen: true } => self.join(next),
                 WatchPosition::Behind { next, seen: false } => {
-                    let next = match self.look(next).await? {
+                    let next = match self.read_part(next).await? {
                         Ok(next) => next,
                         Err(Compacted { floor }) => return Ok(WatchStep::Compacted { floor }),
                     };
@@ -220,16 +220,19 @@ impl WatchReader {
     }
 
     /// Reads a part of the history.
-    async fn look(&mut self, next: Revision) -> Result<Result<Revision, Compacted>, MemberEnded> {
-        if self.looking.is_none() {
+    async fn read_part(
+        &mut self,
+        next: Revision,
+    ) -> Result<Result<Revision, Compacted>, MemberEnded> {
+        if self.part.is_none() {
             let (sender, receiver) = oneshot::channel();
             self.inner.asks.send(HistoryQuestion::Part(next, sender)).map_err(|_| MemberEnded)?;
-            self.looking = Some(receiver);
+            self.part = Some(receiver);
         }
-        let Some(looking) = &mut self.looking else { return Ok(Ok(next)) };
-        let looked = looking.await;
-        self.looking = None;
-        Ok(looked.map_err(|_| MemberEnded)?.map(|part| {
+        let Some(part) = &mut self.part else { return Ok(Ok(next)) };
+        let read = part.await;
+        self.part = None;
+        Ok(read.map_err(|_| MemberEnded)?.map(|part| {
             self.keep(&part, next, part.next());
             self.known = part.newest().next();
             let (next, seen) = (part.next(), part.is_complete());

@@ -35,7 +35,7 @@ impl OwnedFilter {
 pub enum BatchForm {
     /// Protocol buffers.
     Proto,
-    /// JSON.
+    /// JSON, for HTTP and WebSocket.
     Json,
 }
 
@@ -45,7 +45,7 @@ pub enum BatchForm {
 pub struct SharedBatch {
     /// The revision of the events.
     pub revision: Revision,
-    /// When they happened.
+    /// The wall-clock time of the revision, if it is known.
     pub label: Option<TimeLabel>,
     /// The events, in order; never empty.
     pub events: Vec<Event>,

@@ -37,14 +37,14 @@ use v1::request::Command;
 use crate::authority::Authority;
 use crate::common::{Members, soon, wait, wait_for};
 use crate::disk::{Sync, SyncedBy};
-use crate::figures::figure;
+use crate::metrics::metric;
 use crate::overload::{SLOW, ask, connect_to, put, run, settings};
 use crate::patch;
 use crate::request::{Api, Ask, Reply, What};
 use crate::run::{APIS, Seen, open};
 
 /// The id of a member that is added and never started.
-const NOBODY: u64 = 77;
+const UNKNOWN: u64 = 77;
 /// The deadline of calls that must not be answered in time.
 const SHORT_MS: u32 = 300;
 
@@ -197,11 +197,11 @@ async fn stuck(seen: &mut Seen) {
     wait("it waits for its disk", || WAITS.load(Ordering::Acquire).then_some(()));
     // APIs whose reads have no deadline of their own give up after ten seconds.
     refuse(seen, &apis, "DEADLINE", read).await;
-    assert_eq!(figure(running.clients, "tenure_silent ").await, 1.0);
+    assert_eq!(metric(running.clients, "tenure_silent ").await, 1.0);
     STUCK.store(false, Ordering::Release);
     let _ = soon(writing).await;
     wait_for("it is heard again", async || {
-        (figure(running.clients, "tenure_silent ").await == 0.0).then_some(())
+        (metric(running.clients, "tenure_silent ").await == 0.0).then_some(())
     })
     .await;
     running.stop();
@@ -214,7 +214,7 @@ async fn changing(seen: &mut Seen) {
     let mut cluster = ClusterServiceClient::new(connect_to(running.clients));
     let address = || "127.0.0.1:1".to_owned();
     let add = v1::AddMemberRequest {
-        member_id: NOBODY,
+        member_id: UNKNOWN,
         name: "nobody".into(),
         member_address: address(),
         client_address: address(),
@@ -222,12 +222,11 @@ async fn changing(seen: &mut Seen) {
     };
     soon(cluster.add(add)).await.unwrap();
     PENDING.store(true, Ordering::Release);
-    let first =
-        tokio::spawn(
-            async move { cluster.remove(v1::RemoveMemberRequest { member_id: NOBODY }).await },
-        );
+    let first = tokio::spawn(async move {
+        cluster.remove(v1::RemoveMemberRequest { member_id: UNKNOWN }).await
+    });
     let remove = || {
-        let what = What::Remove(NOBODY);
+        let what = What::Remove(UNKNOWN);
         Ask { what, key: None, seq: 0, deadline_ms: Some(SHORT_MS) }
     };
     for api in ["grpc", "plain", "http"] {

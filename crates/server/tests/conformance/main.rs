@@ -14,11 +14,11 @@ mod degraded;
 #[path = "../support/disk.rs"]
 mod disk;
 mod faults;
-#[path = "../support/figures.rs"]
-mod figures;
 mod grpc;
 mod http;
 mod json;
+#[path = "../support/metrics.rs"]
+mod metrics;
 mod overload;
 #[allow(dead_code, reason = "one function of it is needed")]
 #[path = "../../../core/tests/script/patch.rs"]

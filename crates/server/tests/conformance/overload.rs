@@ -28,7 +28,7 @@ use v1::request::Command;
 
 use crate::common::{DEADLINE, soon, wait, wait_for};
 use crate::disk::SyncedBy;
-use crate::figures::figure;
+use crate::metrics::metric;
 use crate::request::{Ask, Fault, How, Reply, What};
 use crate::run::{APIS, Seen, open};
 
@@ -236,12 +236,12 @@ async fn full(seen: &mut Seen) {
         let grows = Command::Put(put(format!("k/{number}"), 1));
         refused(seen, &running, api, grows, "DISK_FULL").await;
     }
-    assert_eq!(figure(running.clients, "tenure_disk_short ").await, 1.0);
-    assert_eq!(figure(running.clients, "tenure_disk_free_bytes ").await, 4096.0);
+    assert_eq!(metric(running.clients, "tenure_disk_short ").await, 1.0);
+    assert_eq!(metric(running.clients, "tenure_disk_free_bytes ").await, 4096.0);
     FULL.store(false, Ordering::Release);
-    wait_for("the figures follow", async || {
-        let free = figure(running.clients, "tenure_disk_free_bytes ").await;
-        let short = figure(running.clients, "tenure_disk_short ").await;
+    wait_for("the metrics follow", async || {
+        let free = metric(running.clients, "tenure_disk_free_bytes ").await;
+        let short = metric(running.clients, "tenure_disk_short ").await;
         (free > 4096.0 && short == 0.0).then_some(())
     })
     .await;
@@ -325,7 +325,7 @@ async fn not_read(seen: &mut Seen) {
         soon(keys.put(put("big".into(), VALUE_BYTES))).await.unwrap();
         // Read the metric until it was seen once: from then on nothing delays the puts.
         if lag == 0.0 {
-            lag = figure(running.clients, "tenure_watch_lag_revisions ").await;
+            lag = metric(running.clients, "tenure_watch_lag_revisions ").await;
         }
     }
     assert!(lag > 0.0, "they are seen to fall behind");
@@ -348,7 +348,7 @@ async fn not_read(seen: &mut Seen) {
         seen.failed.push(format!("grpc, not read: {why}"));
     }
     assert_eq!(error.reason, "SLOW_CONSUMER");
-    assert!(figure(running.clients, "tenure_watches_too_slow_total ").await >= 2.0);
+    assert!(metric(running.clients, "tenure_watches_too_slow_total ").await >= 2.0);
     // Read everything up to the end of the stream.
     let mut said = Vec::new();
     let mut piece = vec![0; 1 << 20];

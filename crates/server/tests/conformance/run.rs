@@ -15,9 +15,9 @@ use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
 use crate::common::{DEADLINE, Members, wait_for};
-use crate::figures::figure_if_any;
 use crate::grpc::Grpc;
 use crate::http::Http;
+use crate::metrics::metric_if_any;
 use crate::request::{Api, Ask, Fault, How, Reply, What};
 use crate::script::{Scenario, Step};
 use crate::session::Sessions;
@@ -111,7 +111,7 @@ impl Run {
         for series in series {
             let mut counted = 0.0;
             for at in asked {
-                let shown = figure_if_any(self.members.one(*at).clients, &series).await;
+                let shown = metric_if_any(self.members.one(*at).clients, &series).await;
                 counted += shown.unwrap_or(0.0);
             }
             if counted < 1.0 {

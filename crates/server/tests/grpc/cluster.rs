@@ -109,8 +109,8 @@ async fn leadership_is_handed_over_and_the_last_voter_stays() {
     refused(answer, Code::FailedPrecondition, "QUORUM_AT_RISK");
     let answer = clients.cluster.leave(v1::LeaveClusterRequest {}).await;
     refused(answer, Code::FailedPrecondition, "QUORUM_AT_RISK");
-    let nobody = v1::RemoveMemberRequest { member_id: 0 };
-    refused(clients.cluster.remove(nobody).await, Code::InvalidArgument, "INVALID_FIELD");
+    let unknown = v1::RemoveMemberRequest { member_id: 0 };
+    refused(clients.cluster.remove(unknown).await, Code::InvalidArgument, "INVALID_FIELD");
 }
 
 #[tokio::test(flavor = "multi_thread")]

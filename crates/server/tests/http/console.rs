@@ -59,8 +59,8 @@ pub(crate) fn locks_are_found_by_more_than_their_prefix(at: &Client) {
         (&json!(ben), 1)
     );
     assert_eq!(leases.get("next"), None);
-    let nobody = at.get(&format!("/v1/leases?client={}", at.own("nobody"))).ok();
-    assert_eq!(nobody["leases"], json!([]));
+    let none = at.get(&format!("/v1/leases?client={}", at.own("nobody"))).ok();
+    assert_eq!(none["leases"], json!([]));
     at.delete(&format!("/v1/leases/{ana}")).ok();
     at.delete(&format!("/v1/leases/{ben}")).ok();
 }

@@ -318,9 +318,9 @@ pub(crate) fn limits_and_members_are_shown(at: &Client) {
     assert_eq!(at.post("/v1/cluster/level", &json!({"level": level})).ok()["level"], level);
     at.post("/v1/cluster/level", &json!({"level": above})).refused(409, "LEVEL_NOT_KNOWN");
     at.post("/v1/cluster/level", &json!({"level": 70_000})).refused(400, "MALFORMED");
-    let nobody = "/v1/cluster/members/nobody";
-    at.delete(nobody).refused(404, "MEMBER_NOT_FOUND");
-    at.post(nobody, &json!({"action": "promote"})).refused(404, "MEMBER_NOT_FOUND");
+    let unknown = "/v1/cluster/members/nobody";
+    at.delete(unknown).refused(404, "MEMBER_NOT_FOUND");
+    at.post(unknown, &json!({"action": "promote"})).refused(404, "MEMBER_NOT_FOUND");
     assert_eq!(at.get("/healthz").ok()["status"], "ok");
     assert_eq!(at.get("/readyz").ok()["status"], "ok");
     let metrics = String::from_utf8(at.get("/metrics").body).unwrap();

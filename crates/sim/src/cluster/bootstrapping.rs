@@ -134,7 +134,7 @@ impl Scene<'_> {
                 self.queue.push(self.now_us + self.rng.u64(1..most_ms) * MS, BootstrapStep::Up(at));
             }
             BootstrapStep::Turn(at, boot) => self.turn(at, boot)?,
-            BootstrapStep::Asked { from, boot, to } => self.asked(from, boot, to)?,
+            BootstrapStep::Asked { from, boot, to } => self.answer_founder(from, boot, to)?,
             BootstrapStep::Answered { to, boot, address, answer } => {
                 let founder = &mut self.founders[to];
                 if let Some(bootstrap) = founder.bootstrap.as_mut().filter(|_| founder.boot == boot)
@@ -177,7 +177,12 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn asked(&mut self, from: usize, boot: u64, to: usize) -> Result<(), InvariantViolation> {
+    fn answer_founder(
+        &mut self,
+        from: usize,
+        boot: u64,
+        to: usize,
+    ) -> Result<(), InvariantViolation> {
         let Founder { record, level, up, founded, .. } = &self.founders[to];
         let mut me = MemberInfo::new(record.id, record.names.clone(), *level);
         if let Some((_, BootstrapResult { cluster, founders, level })) = founded {

@@ -165,18 +165,18 @@ impl SimLogWriter {
         Ok(())
     }
 
-    /// Whether there is room, as of the last look.
+    /// Whether there is room, as of the last check.
     pub(super) fn space(&self) -> Space {
         if self.writer.is_short() { Space::Short } else { Space::Enough }
     }
 
-    /// Looks at the disk once in a while; tells whether there is room, if that has changed. Returns also whether there
+    /// Checks the free space once a second. Returns whether there is room, if that has changed, and whether there
     /// is a job that takes the reserve.
-    pub(super) fn look(&mut self, now_us: u64) -> (Option<Space>, bool) {
-        let Ok(Some(look)) = self.writer.look(now_us) else { return (None, false) };
-        let restores = look.restore.is_some();
-        self.restore = look.restore;
-        (look.changed.then(|| self.space()), restores)
+    pub(super) fn check_space(&mut self, now_us: u64) -> (Option<Space>, bool) {
+        let Ok(Some(check)) = self.writer.check_space(now_us) else { return (None, false) };
+        let restores = check.restore.is_some();
+        self.restore = check.restore;
+        (check.changed.then(|| self.space()), restores)
     }
 
     /// Schedules the preparation of the next segment, unless it is ready or being made. Returns whether there is work.

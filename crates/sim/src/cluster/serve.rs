@@ -40,7 +40,7 @@ impl SimCluster {
         }
         let target = &mut self.nodes[node];
         let Some(process) = &mut target.process else { return Ok(()) };
-        let (space, restores) = process.log_writer.look(self.now_us);
+        let (space, restores) = process.log_writer.check_space(self.now_us);
         if let Some(space) = space {
             process.node.handle(Input::Space(space));
         }

@@ -121,7 +121,7 @@ fn command(made: &mut Generator, view: &ObservedState, kind: CommandKind) -> Own
             OwnedCommand::Undrain { prefix, by }
         }
         CommandKind::Resize => {
-            // Mostly a semaphore with a queue: the others have nobody to grant to or to end.
+            // Mostly a semaphore with a queue: the others have no waiter to grant or to end.
             let waited = view.locks.iter().filter(|lock| lock.slots.is_some() && lock.waiting > 0);
             let waited: Vec<&str> = waited.map(|lock| lock.lock.as_str()).collect();
             let lock = match pick(&mut made.rng, &waited).filter(|_| made.rng.u32(..4) > 0) {

@@ -20,7 +20,7 @@ pub(super) fn event(
     };
     let Some(Command::HandOn { hold, to }) = part.command.map(|(request, _)| &request.command)
     else {
-        return fail("nobody asked for it");
+        return fail("no command asked for it");
     };
     if hold.lock != lock.as_str() || Some(hold.token) != event.token {
         return fail("another hold was asked for");

@@ -38,7 +38,7 @@ pub struct KnownLease {
 /// The state of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrantStanding {
-    /// Held.
+    /// The lease holds the lock.
     Held,
     /// Cooling until this time.
     Cooling(u64),
@@ -80,7 +80,7 @@ pub struct ObservedLedger {
     pub ended: BTreeSet<LeaseKey>,
     /// Grants in force.
     pub grants: BTreeMap<Token, KnownGrant>,
-    /// Queues.
+    /// The queue of each lock, in order.
     pub queues: BTreeMap<Name, VecDeque<(PlaceNumber, LeaseId)>>,
     /// When each waiting place asked, and its priority.
     pub asked: BTreeMap<PlaceNumber, AskedAt>,

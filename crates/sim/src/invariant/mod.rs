@@ -36,7 +36,7 @@ use crate::observe::ObservedStep;
 pub struct InvariantViolation {
     /// The number of the invariant in the architecture, or a word for what has none.
     pub invariant: String,
-    /// What was observed.
+    /// A sentence about the state that breaks it.
     pub detail: String,
 }
 

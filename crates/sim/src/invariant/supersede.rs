@@ -24,7 +24,7 @@ pub(super) fn event(
     let (Subject::Lock(_), Some(place), None) = (&event.subject, event.place, event.token) else {
         return fail("not a waiter");
     };
-    let Some((request, outcome)) = part.command else { return fail("nobody asked") };
+    let Some((request, outcome)) = part.command else { return fail("no command asked for it") };
     let (Command::Acquire(ask), Ok(answer)) = (&request.command, &outcome.result) else {
         return fail("no ask");
     };

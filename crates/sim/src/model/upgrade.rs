@@ -134,7 +134,7 @@ impl Model {
         own.token = token;
         own.mode = Mode::Exclusive;
         own.place = number;
-        // The lease had the lock before, so nobody gives it back for a caller that was not told.
+        // The lease had the lock before, so it is not given back for a caller that was not told.
         own.asks = None;
         let own = own.clone();
         let event = held_event(Cause::Upgraded, lock, &own);

@@ -16,7 +16,7 @@ pub struct AccessStatus {
     pub principal: Option<String>,
     /// The feature level in force. Access can be administered from feature level 3 on.
     pub level: u32,
-    /// What only administrators see.
+    /// Fields that only administrators see.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub counts: Option<AccessCounts>,
     /// The member that answers, and its revision.
@@ -24,16 +24,16 @@ pub struct AccessStatus {
     pub header: Option<Header>,
 }
 
-/// How much there is of everything that access consists of.
+/// The number of records of each kind of access rule.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccessCounts {
     /// Whether an enabled principal that may administer the cluster can prove who it is.
     pub administrable: bool,
     /// The quotas of principals that have no value of their own.
     pub default_quotas: Quotas,
-    /// Roles.
+    /// The number of roles.
     pub roles: u32,
-    /// Principals.
+    /// The number of principals.
     pub principals: u32,
     /// API keys.
     pub keys: u32,
@@ -76,7 +76,7 @@ pub struct SetIdentity {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quotas {
-    /// Leases.
+    /// The most leases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leases: Option<u64>,
     /// Queue positions.
@@ -85,7 +85,7 @@ pub struct Quotas {
     /// Locks held or awaited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<u64>,
-    /// Keys.
+    /// The most keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<u64>,
     /// Bytes of the names and values of keys, and of metadata.
@@ -156,13 +156,13 @@ impl From<Quotas> for Vec<v1::QuotaValue> {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What it permits.
+    /// The verbs that it permits.
     pub verbs: Vec<Verb>,
     /// The names that it is about begin with this. Empty: every name, and the cluster itself.
     pub prefix: String,
 }
 
-/// What a rule permits.
+/// A verb that a rule can permit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AccessVerb)]
@@ -323,7 +323,7 @@ pub struct ApiKey {
     pub key: String,
     /// The principal that it stands for.
     pub principal: String,
-    /// What it is for.
+    /// The purpose of the key.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// When it expires, in milliseconds since 1970 by the wall clock; absent if it does not.
@@ -354,7 +354,7 @@ pub struct CreateApiKey {
     pub principal: String,
     /// The SHA-256 hash of the text of the secret, in 64 hexadecimal digits.
     pub hash: String,
-    /// What it is for.
+    /// The purpose of the key.
     #[serde(default)]
     pub name: String,
     /// In how many milliseconds it expires; absent for a key that does not.
@@ -487,7 +487,7 @@ pub struct Can {
     /// The first role that permits it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
-    /// Why, in words.
+    /// The reason, as a sentence.
     pub why: String,
     /// Whether identity is enabled. While it is not, every caller may do everything.
     pub enabled: bool,

@@ -55,9 +55,9 @@ pub struct MemberStatus {
     pub name: String,
     /// Its role.
     pub role: Role,
-    /// Where clients reach it.
+    /// The address for clients.
     pub client_address: String,
-    /// Where other members reach it.
+    /// The address for other members.
     pub member_address: String,
     /// Whether the member that answers has received a message from it within the last seconds. A follower receives
     /// messages only from the leader; for each other member it reports whether it has a connection.
@@ -93,7 +93,7 @@ pub enum Role {
     Learner,
     /// Votes and follows a leader.
     Follower,
-    /// Leads.
+    /// The member leads.
     Leader,
 }
 
@@ -111,7 +111,7 @@ impl From<v1::Role> for Role {
 /// The number of records of each kind, and their bytes.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
-    /// Leases.
+    /// The number of leases.
     pub leases: u64,
     /// Locks that are held or awaited.
     pub locks: u64,
@@ -119,7 +119,7 @@ pub struct Counts {
     pub grants: u64,
     /// Queue positions.
     pub waiting: u64,
-    /// Keys.
+    /// The number of keys.
     pub keys: u64,
     /// Weight of the whole state without its history.
     pub state_bytes: u64,
@@ -266,9 +266,9 @@ pub struct AddMember {
     pub member_id: Decimal,
     /// Its name.
     pub name: String,
-    /// Where other members reach it.
+    /// The address for other members.
     pub member_address: String,
-    /// Where clients reach it.
+    /// The address for clients.
     pub client_address: String,
 }
 
@@ -288,7 +288,7 @@ impl From<AddMember> for v1::AddMemberRequest {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeMember {
-    /// What to do.
+    /// The change to make.
     pub action: MemberAction,
 }
 
@@ -320,9 +320,9 @@ pub struct Member {
     pub name: String,
     /// Its role.
     pub role: Role,
-    /// Where clients reach it.
+    /// The address for clients.
     pub client_address: String,
-    /// Where other members reach it.
+    /// The address for other members.
     pub member_address: String,
 }
 

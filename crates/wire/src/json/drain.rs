@@ -12,7 +12,7 @@ use crate::v1;
 pub struct Drain {
     /// The beginning of the names of the locks; empty for all of them.
     pub prefix: String,
-    /// Who decided this, for the record and for those who wait.
+    /// The name of the operator, for the history and for waiters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
     /// The reason, for those who wait.
@@ -32,7 +32,7 @@ impl From<Drain> for v1::DrainRequest {
 pub struct Undrain {
     /// The prefix, exactly as it was closed.
     pub prefix: String,
-    /// Who decided this, for the record.
+    /// The name of the operator, for the history.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
@@ -81,13 +81,13 @@ pub struct DrainShown {
     pub prefix: String,
     /// How long ago it was closed.
     pub drained_ms: u64,
-    /// Who closed it, as they called themselves.
+    /// The name that the operator gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The authenticated caller that closed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
-    /// Why.
+    /// The reason that the operator gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The revision that closed it.

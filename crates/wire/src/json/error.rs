@@ -9,7 +9,7 @@ use crate::{reason, v1};
 /// The body of every answer that is not success.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// What and why.
+    /// The error.
     pub error: Error,
 }
 
@@ -29,7 +29,7 @@ pub struct Error {
     /// The lease that holds that lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<Holder>,
-    /// How many wait for it.
+    /// The number of waiters for that lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u64>,
     /// How many slots it has.
@@ -47,10 +47,10 @@ pub struct Error {
     /// The lower end of what is allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub least: Option<u64>,
-    /// What is allowed.
+    /// The upper end of what is allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<u64>,
-    /// What was asked for.
+    /// The value that the request asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<u64>,
     /// For a quota: the principal that set it. For a drained prefix: who drained it. For a superseded request: the
@@ -70,13 +70,13 @@ pub struct Error {
     /// The oldest retained revision, where to resume, when a key last changed, or the newest revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<Decimal>,
-    /// When to try again.
+    /// The time after which a retry makes sense.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// The leader, where that helps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
-    /// What to do next.
+    /// The next step, in a few words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -96,13 +96,13 @@ pub enum Effect {
 pub struct RingLink {
     /// The name of the client that waits.
     pub client: String,
-    /// With which lease.
+    /// The lease with which it waits.
     pub lease: Decimal,
     /// The name of the lock that it waits for.
     pub lock: String,
 }
 
-/// Where the leader is.
+/// The leader and its address.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Leader {
     /// The leader.

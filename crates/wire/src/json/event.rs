@@ -33,7 +33,7 @@ pub struct Compacted {
 /// `event: slow_consumer`, and the stream ends: start again from here, nothing is missed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SlowConsumer {
-    /// Where to go on.
+    /// The revision from which to continue.
     pub resume: Decimal,
 }
 
@@ -76,7 +76,7 @@ pub struct Event {
     /// For how much longer the lock is not granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
-    /// Who took a lock away or revoked a lease, as they called themselves.
+    /// The name that the caller gave who took a lock away or revoked a lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// What the one who took a lock away gave as reason.
@@ -118,7 +118,7 @@ pub struct Event {
     pub renewed_clock_ms: Option<u64>,
 }
 
-/// What was there before.
+/// The previous value of a key or of metadata.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Previous {
     /// When it was last changed.

@@ -15,7 +15,7 @@ pub struct KeyPut {
     pub version: u64,
     /// The revision that created it.
     pub created: Decimal,
-    /// Who answers, and when; its revision is the key's, for `If-Match`.
+    /// The member that answers. The revision is that of the key, for `If-Match`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }

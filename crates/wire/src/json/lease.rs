@@ -87,10 +87,10 @@ pub struct RenewLeases {
     pub leases: Vec<Decimal>,
 }
 
-/// What became of each.
+/// The result for each lease.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeasesRenewed {
-    /// In the order in which they were named.
+    /// The results, in the order of the request.
     pub leases: Vec<LeaseRenewed>,
     /// The member that answers, and its revision.
     pub header: Header,

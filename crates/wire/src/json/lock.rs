@@ -39,7 +39,7 @@ pub struct Acquire {
     /// count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// How many slots to hold, all at once; absent means one. Nobody passes a request that waits for more slots than
+    /// How many slots to hold, all at once; absent means one. No request passes one that waits for more slots than
     /// are free. From feature level 11 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -71,7 +71,7 @@ pub struct Acquire {
     #[serde(default, skip_serializing_if = "is_false")]
     pub resume: bool,
     /// How urgent it is, 0 to 9: the request stands in the queue as if it had come 30 seconds earlier for each step.
-    /// Without a wait it passes nobody. More than 0 needs the verb `force` for each lock. From feature level 8 on.
+    /// Without a wait it passes no other request. More than 0 needs the verb `force` for each lock. From feature level 8 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 9)]
     pub priority: Option<u32>,
@@ -96,9 +96,9 @@ pub struct Acquire {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum LockEntry {
-    /// Exclusive.
+    /// The name alone: an exclusive lock.
     Name(String),
-    /// In a mode.
+    /// The name with the mode.
     Ask(LockAsk),
 }
 
@@ -108,7 +108,7 @@ pub enum LockEntry {
 pub struct LockAsk {
     /// The name of the lock.
     pub lock: String,
-    /// How; absent means `exclusive`.
+    /// The mode in which to hold it; `exclusive` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<LockMode>,
     /// Of how many slots to hold one, or as many as `take` says.
@@ -260,7 +260,7 @@ pub struct Force {
     pub lock: String,
     /// The token that the caller was shown.
     pub token: Decimal,
-    /// Who decided this, for the record and for the holder.
+    /// The name of the operator, for the history and for the holder.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
     /// The reason, for the record.
@@ -296,7 +296,7 @@ pub struct NewSize {
     /// The number of slots, whatever number a request names.
     #[schema(minimum = 1)]
     pub slots: u32,
-    /// Who decided this, for the record.
+    /// The name of the operator, for the history.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
@@ -309,7 +309,7 @@ pub struct Resize {
     pub lock: String,
     /// The number of slots, whatever number a request names; 0 leaves it to the requests again.
     pub slots: u32,
-    /// Who decided this, for the record.
+    /// The name of the operator, for the history.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
@@ -402,7 +402,7 @@ pub struct History {
     pub header: Header,
 }
 
-/// What an archive has.
+/// The part of the history that an archive has.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ArchiveExtent {
     /// The first revision from which on it has the events of these locks; absent if the member has no archive.

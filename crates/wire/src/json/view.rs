@@ -7,7 +7,7 @@ use super::content::text_or_base64;
 use super::{Decimal, LockMode, Standing, is_false, signed};
 use crate::v1;
 
-/// Who answers, and when in the cluster's history. On every answer.
+/// The member that answers, and the revision that its answer is based on. In every answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Header {
     /// The cluster.
@@ -99,11 +99,11 @@ pub struct LockShown {
     pub created: Decimal,
     /// The revision at which its holders or metadata last changed.
     pub modified: Decimal,
-    /// How often they changed.
+    /// How often its holders or metadata changed.
     pub version: u64,
     /// The grants in force.
     pub holders: Vec<HolderShown>,
-    /// How many wait.
+    /// The number of waiters.
     pub waiting: u64,
 }
 
@@ -129,7 +129,7 @@ pub struct HolderShown {
     pub client: String,
     /// The fencing token.
     pub token: Decimal,
-    /// How it is held.
+    /// The mode in which the lock is held.
     pub mode: LockMode,
     /// The slot of a semaphore.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -17,13 +17,13 @@ use super::{LayerContext, LayerReport, counted};
 const TESTS: &str = "console/tests";
 /// The binary whose members serve the console.
 const BINARY: &str = "target/debug/tenure";
-/// How often a registry is asked: it may fail to answer once, which says nothing about the console.
+/// How many times to ask a registry. One failed request is no fault of the console.
 const INSTALLS_MAX: usize = 3;
 
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     install(stage)?;
     if let Some(missing) = missing() {
-        // What was not tried in continuous integration counts as failed.
+        // In continuous integration a layer that cannot run counts as failed.
         let report = LayerReport::did(1, format!("SKIPPED: there is no {missing}"));
         return Ok(if in_ci() { report.because(format!("there is no {missing}")) } else { report });
     }
@@ -73,7 +73,7 @@ fn browse(repo: &Repo, names: &[&str]) -> Command {
     command
 }
 
-/// Runs failed tests once more, alone, if they are few. Returns how many have failed before, if all of them passed.
+/// Runs failed tests once more, alone, if they are few. If all of them pass then, returns how many there were.
 fn try_again(stage: &mut LayerContext<'_>, failed: &[&str], count: u64) -> Result<u64> {
     if failed.is_empty() || failed.len() > AGAIN_MAX || failed.len() as u64 != count {
         return Ok(0);
@@ -100,7 +100,7 @@ fn install(stage: &mut LayerContext<'_>) -> Result<()> {
             command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
             command
         };
-        // A failure shows when the browser is looked for.
+        // The later check for the browser reports a failure.
         installs(stage, command)?;
     }
     Ok(())

@@ -10,11 +10,11 @@ use super::{LayerContext, LayerReport, counted};
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let tree = Tree::load(stage.repo)?;
     let mut tests = Tests::default();
-    let mut looked_at = 0;
+    let mut checked = 0;
     for check in tidy::CHECKS {
         let found = check.run(&tree);
-        looked_at += found.looked_at;
-        stage.log.line(&format!("{}: looked at {}", check.name, found.looked_at))?;
+        checked += found.checked;
+        stage.log.line(&format!("{}: checked {}", check.name, found.checked))?;
         for fault in &found.faults {
             stage.log.line(&format!("  {fault}"))?;
         }
@@ -24,8 +24,8 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
         if found.faults.is_empty() { tests.passed += 1 } else { tests.failed += 1 }
     }
     let checks = counted(tests.passed + tests.failed, "check");
-    let did = format!("{checks} looked at {}", counted(looked_at, "thing"));
-    let report = LayerReport::did(looked_at, did).with_tests(tests);
+    let did = format!("{checks} of {}", counted(checked, "thing"));
+    let report = LayerReport::did(checked, did).with_tests(tests);
     if tests.failed == 0 {
         return Ok(report);
     }

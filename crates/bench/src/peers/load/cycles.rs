@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use tenure_server::os;
 
-use crate::peers::results::SampleFigures;
+use crate::peers::results::SampleMetrics;
 use crate::peers::servers::PeerServers;
 use crate::peers::system::{ClientShape, PeerClient, PeerSystem};
 use crate::peers::window::{self, MeasureWindow, MeasuringTasks};
@@ -19,7 +19,7 @@ pub(super) async fn measure<S: PeerSystem>(
     clients: usize,
     connections: usize,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let shape = ClientShape { clients, connections, ttl: TTL };
     let all = connect(system, servers, shape, plan).await?;
     let shared = Arc::new(MeasureWindow::default());

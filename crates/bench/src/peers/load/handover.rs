@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use tenure_server::os;
 
 use crate::peers::CONNECTIONS;
-use crate::peers::results::SampleFigures;
+use crate::peers::results::SampleMetrics;
 use crate::peers::servers::PeerServers;
 use crate::peers::system::{ClientShape, PeerClient, PeerSystem};
 use crate::peers::window::{self, MeasureWindow, MeasuringTasks};
@@ -27,7 +27,7 @@ struct ContendedLock {
     /// When it was last released, and by which client.
     released_us: AtomicU64,
     by: AtomicUsize,
-    /// How many hold it.
+    /// The number of clients that hold the lock.
     inside: AtomicU64,
     /// How often two held it at once, and how often a client got it back from itself.
     overlaps: AtomicU64,
@@ -40,7 +40,7 @@ pub(super) async fn measure<S: PeerSystem>(
     servers: &PeerServers,
     clients: usize,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let shape = ClientShape { clients, connections: CONNECTIONS.min(clients), ttl: TTL };
     let all = connect(system, servers, shape, plan).await?;
     let shared = Arc::new(ContendedLock {
@@ -56,13 +56,13 @@ pub(super) async fn measure<S: PeerSystem>(
     for (at, client) in all.into_iter().enumerate() {
         tasks.spawn(take_turns(client, at, lock.clone(), shared.clone()));
     }
-    let mut figures = window::measure(system, servers, &shared.window.clone(), tasks, plan).await?;
+    let mut metrics = window::measure(system, servers, &shared.window.clone(), tasks, plan).await?;
     let overlaps = shared.overlaps.load(Ordering::Acquire);
     ensure!(overlaps == 0, "two clients held the lock at once, {overlaps} times");
     let grants = shared.grants.load(Ordering::Acquire).max(1) as f64;
     let kept = shared.kept.load(Ordering::Acquire) as f64;
-    figures.add("back_to_releaser_percent", kept / grants * 100.0);
-    Ok(figures)
+    metrics.add("back_to_releaser_percent", kept / grants * 100.0);
+    Ok(metrics)
 }
 
 async fn take_turns<C: PeerClient>(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tenure_server::os;
 
-use crate::peers::results::SampleFigures;
+use crate::peers::results::SampleMetrics;
 use crate::peers::servers::PeerServers;
 use crate::peers::system::{ClientShape, PeerClient, PeerSystem};
 use crate::peers::workload::MeasurePlan;
@@ -26,7 +26,7 @@ pub(super) async fn leader<S: PeerSystem>(
     system: &S,
     servers: &mut PeerServers,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let addresses = servers.addresses();
     let at = system.leader(servers).await.context("finding the leader")?;
     let shape = ClientShape { clients: 1, connections: 1, ttl: TTL };
@@ -49,10 +49,10 @@ pub(super) async fn leader<S: PeerSystem>(
     });
     let attempts = granted.await.context("no grant after the leader was killed")?;
     let took_us = os::now_us() - killed_us;
-    let mut figures = SampleFigures::default();
-    figures.add("ms", took_us as f64 / 1e3);
-    figures.add("attempts", f64::from(attempts));
-    Ok(figures)
+    let mut metrics = SampleMetrics::default();
+    metrics.add("ms", took_us as f64 / 1e3);
+    metrics.add("attempts", f64::from(attempts));
+    Ok(metrics)
 }
 
 /// How often a holder is started: on a machine that is very busy it may lose its lock before it is killed.
@@ -63,10 +63,10 @@ pub(super) async fn holder<S: PeerSystem>(
     system: &S,
     servers: &PeerServers,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     for _ in 0..HOLDERS_MAX {
-        if let Some(figures) = one_holder(system, servers, plan).await? {
-            return Ok(figures);
+        if let Some(metrics) = one_holder(system, servers, plan).await? {
+            return Ok(metrics);
         }
     }
     bail!("{HOLDERS_MAX} holders lost their locks before they were killed")
@@ -77,7 +77,7 @@ async fn one_holder<S: PeerSystem>(
     system: &S,
     servers: &PeerServers,
     plan: &MeasurePlan,
-) -> Result<Option<SampleFigures>> {
+) -> Result<Option<SampleMetrics>> {
     let (addresses, lock) = (servers.addresses(), fresh_name("holder-killed"));
     let mut holding = start_holder(system.name(), &addresses, &lock)?;
     let shape = ClientShape { clients: 1, connections: 1, ttl: TTL };
@@ -98,9 +98,9 @@ async fn one_holder<S: PeerSystem>(
     let granted = tokio::time::timeout(plan.prepare_max, waiter).await;
     let (granted_us, granted) = granted.context("no grant after the holder was killed")??;
     granted.context("no grant after the holder was killed")?;
-    let mut figures = SampleFigures::default();
-    figures.add("ms", granted_us.saturating_sub(killed_us) as f64 / 1e3);
-    Ok(Some(figures))
+    let mut metrics = SampleMetrics::default();
+    metrics.add("ms", granted_us.saturating_sub(killed_us) as f64 / 1e3);
+    Ok(Some(metrics))
 }
 
 /// A process that holds a lock. It is killed when this is dropped.

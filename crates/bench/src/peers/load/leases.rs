@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use tenure_server::os;
 
-use crate::peers::results::SampleFigures;
+use crate::peers::results::SampleMetrics;
 use crate::peers::servers::PeerServers;
 use crate::peers::system::PeerSystem;
 use crate::peers::usage::{UsageSnapshot, resident_mib};
@@ -14,7 +14,7 @@ pub(super) async fn measure<S: PeerSystem>(
     servers: &PeerServers,
     leases: usize,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let (addresses, pids, data) = (servers.addresses(), servers.pids(), plan.data.clone());
     let memory: f64 = resident_mib(&pids).iter().sum();
     let from_us = os::now_us();
@@ -31,13 +31,13 @@ pub(super) async fn measure<S: PeerSystem>(
     let living = tokio::time::timeout(plan.prepare_max, kept.living).await;
     let living = living.context("counting the leases takes too long")??;
     drop(kept.kept);
-    let mut figures = SampleFigures::default();
-    figures.add("servers_cpu_percent", used.servers_s / used.seconds * 100.0);
-    figures.add("clients_cpu_percent", used.clients_s / used.seconds * 100.0);
-    figures.add("create_s", (created_us - from_us) as f64 / 1e6);
-    figures.add("lost", leases.saturating_sub(living) as f64);
-    figures.add("memory_mib", resident_mib(&pids).iter().sum());
-    figures.add("memory_before_mib", memory);
-    figures.other_cores = Some(used.other_cores);
-    Ok(figures)
+    let mut metrics = SampleMetrics::default();
+    metrics.add("servers_cpu_percent", used.servers_s / used.seconds * 100.0);
+    metrics.add("clients_cpu_percent", used.clients_s / used.seconds * 100.0);
+    metrics.add("create_s", (created_us - from_us) as f64 / 1e6);
+    metrics.add("lost", leases.saturating_sub(living) as f64);
+    metrics.add("memory_mib", resident_mib(&pids).iter().sum());
+    metrics.add("memory_before_mib", memory);
+    metrics.other_cores = Some(used.other_cores);
+    Ok(metrics)
 }

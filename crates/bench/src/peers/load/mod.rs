@@ -1,4 +1,4 @@
-//! The workloads: each drives the clients of any system and returns its figures.
+//! The workloads: each drives the clients of any system and returns its metrics.
 
 mod cycles;
 mod handover;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::results::SampleFigures;
+use super::results::SampleMetrics;
 use super::servers::PeerServers;
 use super::system::{ClientShape, PeerSystem};
 use super::usage::resident_mib;
@@ -25,8 +25,8 @@ const TTL: Duration = Duration::from_secs(600);
 
 /// No server, and not this process with all clients, may take more memory than that.
 const MEMORY_MAX_MIB: f64 = 4_096.0;
-/// The pause between two looks at memory.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often the memory of the servers is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs one workload, and stops it before it takes the memory of the machine.
 pub(crate) async fn measure<S: PeerSystem>(
@@ -34,7 +34,7 @@ pub(crate) async fn measure<S: PeerSystem>(
     servers: &mut PeerServers,
     workload: PeerWorkload,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let mut pids = servers.pids();
     pids.push(std::process::id());
     tokio::select! {
@@ -49,7 +49,7 @@ async fn too_much_memory(pids: &[u32]) -> f64 {
         if largest > MEMORY_MAX_MIB {
             return largest;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -58,7 +58,7 @@ async fn run<S: PeerSystem>(
     servers: &mut PeerServers,
     workload: PeerWorkload,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     match workload {
         PeerWorkload::Cycles { clients, connections } => {
             cycles::measure(system, servers, clients, connections, plan).await

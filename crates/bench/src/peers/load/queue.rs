@@ -9,7 +9,7 @@ use tenure_server::os;
 use tokio::task::JoinSet;
 
 use crate::peers::CONNECTIONS;
-use crate::peers::results::SampleFigures;
+use crate::peers::results::SampleMetrics;
 use crate::peers::servers::{PeerServers, os_us};
 use crate::peers::system::{ClientShape, PeerClient, PeerSystem};
 use crate::peers::usage::{UsageSnapshot, resident_mib};
@@ -39,7 +39,7 @@ struct MemoryPeak {
 }
 
 impl MemoryPeak {
-    fn look(&mut self, pids: &[u32]) {
+    fn update(&mut self, pids: &[u32]) {
         let now = resident_mib(pids);
         self.largest = now.iter().copied().fold(self.largest, f64::max);
         self.all = self.all.max(now.iter().sum());
@@ -51,7 +51,7 @@ pub(super) async fn measure<S: PeerSystem>(
     servers: &PeerServers,
     waiters: usize,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let (addresses, lock) = (servers.addresses(), fresh_name("queue"));
     let (pids, data) = (servers.pids(), plan.data.clone());
     let mut peak = MemoryPeak::default();
@@ -68,7 +68,7 @@ pub(super) async fn measure<S: PeerSystem>(
         tasks.spawn(wait_once(client, lock.clone(), count.clone()));
     }
     while os::now_us() < until_us {
-        peak.look(&pids);
+        peak.update(&pids);
         match tokio::time::timeout(PAUSE * 50, system.queue_len(&addresses, &lock)).await {
             Ok(Ok(None)) => {
                 tokio::time::sleep(TRYING.min(plan.queue_max / 4)).await;
@@ -90,7 +90,7 @@ pub(super) async fn measure<S: PeerSystem>(
         count.granted.load(Ordering::Acquire) + count.failed.load(Ordering::Acquire)
     };
     while ended(&count) < waiters as u64 && os::now_us() < until_us && released.is_ok() {
-        peak.look(&pids);
+        peak.update(&pids);
         tokio::time::sleep(PAUSE.min(Duration::from_millis(20))).await;
     }
     let drained_us = os::now_us();
@@ -100,22 +100,22 @@ pub(super) async fn measure<S: PeerSystem>(
     let overlaps = count.overlaps.load(Ordering::Acquire);
     ensure!(overlaps == 0, "two clients held the lock at once, {overlaps} times");
     let granted = count.granted.load(Ordering::Acquire) as f64;
-    let mut figures = SampleFigures::default();
-    figures.add("failed", waiters as f64 - granted);
-    figures.add("queue_s", (queued_us - from_us) as f64 / 1e6);
-    figures.add("drain_s", (drained_us - queued_us) as f64 / 1e6);
-    figures.add("all_s", (drained_us - from_us) as f64 / 1e6);
-    figures.add("memory_mib", peak.all);
-    figures.add("largest_mib", peak.largest);
-    figures.add("cpu_us", (used.servers_s + used.clients_s) * 1e6 / waiters as f64);
-    figures.other_cores = Some(used.other_cores);
+    let mut metrics = SampleMetrics::default();
+    metrics.add("failed", waiters as f64 - granted);
+    metrics.add("queue_s", (queued_us - from_us) as f64 / 1e6);
+    metrics.add("drain_s", (drained_us - queued_us) as f64 / 1e6);
+    metrics.add("all_s", (drained_us - from_us) as f64 / 1e6);
+    metrics.add("memory_mib", peak.all);
+    metrics.add("largest_mib", peak.largest);
+    metrics.add("cpu_us", (used.servers_s + used.clients_s) * 1e6 / waiters as f64);
+    metrics.other_cores = Some(used.other_cores);
     if let Err(error) = released {
-        figures.note = Some(format!("the first holder could not release: {error:#}"));
+        metrics.note = Some(format!("the first holder could not release: {error:#}"));
     } else if granted < waiters as f64 && drained_us >= until_us {
-        figures.note =
+        metrics.note =
             Some(format!("{granted} of {waiters} had the lock within {:?}", plan.queue_max));
     }
-    Ok(figures)
+    Ok(metrics)
 }
 
 /// Waits for the lock once. A waiter that fails drops its client, and so gives up its place.

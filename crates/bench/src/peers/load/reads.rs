@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use tenure_server::os;
 
 use crate::peers::CONNECTIONS;
-use crate::peers::results::SampleFigures;
+use crate::peers::results::SampleMetrics;
 use crate::peers::servers::PeerServers;
 use crate::peers::system::{ClientShape, PeerClient, PeerSystem};
 use crate::peers::window::{self, MeasureWindow, MeasuringTasks};
@@ -19,7 +19,7 @@ pub(super) async fn measure<S: PeerSystem>(
     servers: &PeerServers,
     clients: usize,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let key = fresh_name("reads");
     let shape = ClientShape { clients, connections: CONNECTIONS.min(clients), ttl: TTL };
     let mut all = connect(system, servers, shape, plan).await?;

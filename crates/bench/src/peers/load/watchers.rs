@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tenure_server::os;
 
-use crate::peers::results::SampleFigures;
+use crate::peers::results::SampleMetrics;
 use crate::peers::servers::{PeerServers, os_us};
 use crate::peers::system::{ClientShape, PeerClient, PeerSystem};
 use crate::peers::usage::{UsageSnapshot, resident_mib};
@@ -23,7 +23,7 @@ pub(super) async fn measure<S: PeerSystem>(
     servers: &PeerServers,
     watchers: usize,
     plan: &MeasurePlan,
-) -> Result<SampleFigures> {
+) -> Result<SampleMetrics> {
     let (addresses, key) = (servers.addresses(), fresh_name("watched"));
     let (pids, data) = (servers.pids(), plan.data.clone());
     let shape = ClientShape { clients: 1, connections: 1, ttl: TTL };
@@ -49,14 +49,14 @@ pub(super) async fn measure<S: PeerSystem>(
     }
     let used = UsageSnapshot::now(&pids, &data)?.since(&before);
     watches.shutdown().await;
-    let mut figures = SampleFigures::default();
+    let mut metrics = SampleMetrics::default();
     took_us.sort_unstable();
     let median_us = took_us.get(took_us.len() / 2).copied().context("the key was written")?;
-    figures.add("all_heard_ms", median_us as f64 / 1e3);
+    metrics.add("all_heard_ms", median_us as f64 / 1e3);
     let events = (watchers * plan.writes) as f64;
-    figures.add("cpu_us", (used.servers_s + used.clients_s) * 1e6 / events);
-    figures.add("servers_cpu_us", used.servers_s * 1e6 / events);
-    figures.add("memory_mib", resident_mib(&pids).iter().sum());
-    figures.other_cores = Some(used.other_cores);
-    Ok(figures)
+    metrics.add("cpu_us", (used.servers_s + used.clients_s) * 1e6 / events);
+    metrics.add("servers_cpu_us", used.servers_s * 1e6 / events);
+    metrics.add("memory_mib", resident_mib(&pids).iter().sum());
+    metrics.other_cores = Some(used.other_cores);
+    Ok(metrics)
 }

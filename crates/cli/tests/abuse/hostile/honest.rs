@@ -16,7 +16,7 @@ use crate::common::client::{Client, ClientReply, field};
 /// How many leases one renewal names.
 const BATCH: u64 = 250;
 /// How many connections renew leases: one for each renewal of 10,000, so that none waits for another.
-const KEEPERS: u64 = 40;
+const RENEWERS: u64 = 40;
 /// How many connections grant leases at the start.
 const GRANTERS: u64 = 16;
 /// How long a client waits for an answer.
@@ -27,7 +27,7 @@ const ATTEMPTS: u32 = 3_000;
 const PAUSE: Duration = Duration::from_millis(20);
 /// The networks of the clients that take locks, that keep leases alive, and that grant these leases.
 const WORKERS_FROM: u8 = 0;
-const KEEPERS_FROM: u8 = 1;
+const RENEWERS_FROM: u8 = 1;
 const GRANTERS_FROM: u8 = 2;
 /// The first id of the leases that are only kept alive. Ids below it belong to the clients with locks.
 const KEPT: u64 = 100_000;
@@ -115,10 +115,10 @@ impl Honest {
             threads.push(std::thread::spawn(work));
         }
         let batches = crowd.leases.div_ceil(BATCH);
-        for keeper in 0..KEEPERS.min(batches) {
-            let (mut client, told) = (client(members, KEEPERS_FROM, keeper), told.clone());
-            let mine: Vec<Batch> = (keeper..batches)
-                .step_by(usize::try_from(KEEPERS).unwrap())
+        for renewer in 0..RENEWERS.min(batches) {
+            let (mut client, told) = (client(members, RENEWERS_FROM, renewer), told.clone());
+            let mine: Vec<Batch> = (renewer..batches)
+                .step_by(usize::try_from(RENEWERS).unwrap())
                 .map(|at| Batch::new(at * BATCH, ((at + 1) * BATCH).min(crowd.leases)))
                 .collect();
             threads.push(std::thread::spawn(move || keep(&mut client, mine, crowd.ttl, &told)));
@@ -283,7 +283,7 @@ fn keep(client: &mut Client, mut batches: Vec<Batch>, ttl: Duration, told: &Told
             }
             batch.renew(client, ttl_us, told);
         }
-        // After a delay renew at once, and then go on at the usual pace.
+        // After a delay renew at once, and then continue at the usual interval.
         due_us = due_us.max(os::now_us().saturating_sub(ttl_us / 3));
     }
     for batch in &mut batches {

@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_micros(300);
 
 /// How much is offered.
 #[derive(Clone, Copy)]
-pub(super) enum Pace {
+pub(super) enum OfferedLoad {
     /// So many writes are on their way at a time.
     InFlight(u64),
     /// So many are sent in a second, whatever becomes of them.
@@ -139,19 +139,19 @@ fn note(offered: &mut Offered, error: v1::Error) {
 }
 
 /// Offers writes for a time.
-pub(super) fn offer(to: SocketAddr, pace: Pace, time: Duration) -> Offered {
+pub(super) fn offer(to: SocketAddr, load: OfferedLoad, time: Duration) -> Offered {
     let drivers = (0..THREADS).map(|thread| {
-        let pace = match pace {
-            Pace::InFlight(writes) => Pace::InFlight((writes / SESSIONS).max(1)),
-            Pace::PerSecond(writes) => Pace::PerSecond(writes / THREADS),
+        let load = match load {
+            OfferedLoad::InFlight(writes) => OfferedLoad::InFlight((writes / SESSIONS).max(1)),
+            OfferedLoad::PerSecond(writes) => OfferedLoad::PerSecond(writes / THREADS),
         };
-        std::thread::spawn(move || drive(thread, to, pace, time))
+        std::thread::spawn(move || drive(thread, to, load, time))
     });
     let drivers: Vec<_> = drivers.collect();
     drivers.into_iter().fold(Offered::default(), |sum, it| sum.add(it.join().unwrap()))
 }
 
-fn drive(thread: u64, to: SocketAddr, pace: Pace, time: Duration) -> Offered {
+fn drive(thread: u64, to: SocketAddr, load: OfferedLoad, time: Duration) -> Offered {
     let from = Ipv4Addr::new(127, 0, 1, u8::try_from(thread + 1).unwrap());
     let numbers = (0..SESSIONS / THREADS).map(|at| thread * SESSIONS / THREADS + at);
     let mut sessions: Vec<(u64, Session)> =
@@ -165,8 +165,8 @@ fn drive(thread: u64, to: SocketAddr, pace: Pace, time: Duration) -> Offered {
             break;
         }
         let mut moved = false;
-        match pace {
-            Pace::InFlight(each) => {
+        match load {
+            OfferedLoad::InFlight(each) => {
                 for (number, session) in &mut sessions {
                     let count = each.saturating_sub(session.unanswered).min(MESSAGE);
                     if count > 0 && session.send(*number, count) {
@@ -175,7 +175,7 @@ fn drive(thread: u64, to: SocketAddr, pace: Pace, time: Duration) -> Offered {
                     }
                 }
             }
-            Pace::PerSecond(rate) => {
+            OfferedLoad::PerSecond(rate) => {
                 let due = rate.saturating_mul(elapsed_us) / 1_000_000;
                 let mut open = due.saturating_sub(offered.sent + offered.held_back);
                 while open > 0 && !sessions.is_empty() {

@@ -17,7 +17,7 @@ use tenure_server::os;
 use crate::hostile::honest::{Crowd, Honest};
 use crate::hostile::stage::Stage;
 use crate::hostile::{BUDGET_KB, BURNT, cpu};
-use generator::{Offered, Pace, THREADS, offer};
+use generator::{Offered, OfferedLoad, THREADS, offer};
 
 /// How many writes are on their way at a time when the capacity is measured; the best counts.
 const LEVELS: [u64; 5] = [64, 256, 1_024, 4_096, 8_192];
@@ -104,7 +104,7 @@ fn peak(to: SocketAddr, in_flight: u64, burnt_us_per_s: u64, time: Duration) -> 
     std::thread::scope(|scope| {
         let all_us = burnt_us_per_s.saturating_mul(os::micros(time)) / 1_000_000;
         let burner = scope.spawn(move || cpu::burn(all_us, THREADS, time));
-        let offered = offer(to, Pace::InFlight(in_flight), time);
+        let offered = offer(to, OfferedLoad::InFlight(in_flight), time);
         let burnt_us = burner.join().unwrap();
         (offered, (burnt_us * 100).checked_div(all_us).unwrap_or(100))
     })
@@ -139,7 +139,7 @@ fn a_member_that_is_offered_ten_times_its_capacity_keeps_all_leases() {
     };
     let mut best = (0, 0, 0);
     for in_flight in LEVELS {
-        let offered = offer(to, Pace::InFlight(in_flight), level_time);
+        let offered = offer(to, OfferedLoad::InFlight(in_flight), level_time);
         best = best.max((offered.done_per_second(), in_flight, offered.cpu_us));
     }
     let (capacity, in_flight, closed_us) = best;
@@ -147,7 +147,7 @@ fn a_member_that_is_offered_ten_times_its_capacity_keeps_all_leases() {
     honest.told.take_renewals_us();
     let (overload, mut bad) = std::thread::scope(|scope| {
         let http = scope.spawn(move || refusals_over_http(to, time));
-        let overload = offer(to, Pace::PerSecond(rate), time);
+        let overload = offer(to, OfferedLoad::PerSecond(rate), time);
         (overload, http.join().unwrap())
     });
     let recovery_ms = recovery_ms(to);

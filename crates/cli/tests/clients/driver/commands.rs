@@ -86,7 +86,7 @@ async fn close(made: &Made, command: &Value) -> Answer {
     Ok(json!({}))
 }
 
-fn asked(made: &Made, command: &Value) -> Result<LockAsk, Value> {
+fn lock_ask(made: &Made, command: &Value) -> Result<LockAsk, Value> {
     let client = made.client(command)?;
     let lease = match command["lease"].as_str() {
         Some(name) => {
@@ -137,7 +137,7 @@ fn asked(made: &Made, command: &Value) -> Result<LockAsk, Value> {
 
 async fn lock(made: &Made, command: &Value) -> Answer {
     let limited = command["limit_ms"].is_u64();
-    let guard = asked(made, command)?.await.map_err(|error| failure_within(&error, limited))?;
+    let guard = lock_ask(made, command)?.await.map_err(|error| failure_within(&error, limited))?;
     let tokens: serde_json::Map<String, Value> =
         guard.locks().map(|it| (it.name.clone(), json!(it.token.to_string()))).collect();
     let mut fields = json!({
@@ -208,7 +208,7 @@ fn blocking_work(guard: &Guard, length: Duration, linger: Duration) {
 
 async fn run_under(made: &Made, command: &Value) -> Answer {
     let length = time(command, "ms").unwrap_or_default();
-    let ask = asked(made, command)?;
+    let ask = lock_ask(made, command)?;
     let done: Result<(), Error> = ask
         .run_send(move |_| async move {
             tokio::time::sleep(length).await;

@@ -19,7 +19,7 @@ pub(super) fn failure(error: &Error) -> Value {
         Error::Unavailable | Error::Unreachable { .. } => {
             json!({ "kind": "unavailable", "effect": "none", "message": message })
         }
-        Error::Pace(_) | Error::Setup(_) => {
+        Error::LeaseTiming(_) | Error::Setup(_) => {
             json!({ "kind": "invalid", "effect": "none", "message": message })
         }
         Error::Closed => json!({ "kind": "closed", "effect": "none", "message": message }),

@@ -104,12 +104,12 @@ pub(super) fn renewals() -> Vec<Trace> {
         }),
         each("the grant comes too late", |trace, ttl| {
             trace.send_grant();
-            let window = u64::try_from(trace.pace().window().as_micros()).unwrap();
+            let window = u64::try_from(trace.timing().window().as_micros()).unwrap();
             trace.to(window).grant().after(ttl).grant();
         }),
         each("the grant comes in the last microsecond", |trace, _| {
             trace.send_grant();
-            let window = u64::try_from(trace.pace().window().as_micros()).unwrap();
+            let window = u64::try_from(trace.timing().window().as_micros()).unwrap();
             trace.to(window - 1).grant().after(1).check();
         }),
     ])
@@ -262,7 +262,7 @@ pub(super) fn losses() -> Vec<Trace> {
         each("overdue, then renewed", |trace, ttl| {
             granted(trace, ttl);
             let number = renew_when_due(trace);
-            let overdue = u64::try_from(trace.pace().doubtful_after().as_micros()).unwrap();
+            let overdue = u64::try_from(trace.timing().doubtful_after().as_micros()).unwrap();
             trace.to(overdue - 1).check().to(overdue).check();
             trace.renewed(number, true, 0);
             trace.check();

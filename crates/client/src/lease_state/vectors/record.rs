@@ -6,8 +6,8 @@ use std::time::Duration;
 use tenure_types::{Revision, Token};
 
 use super::super::{
-    AckEffect, Cause, ClockReading, EndMessage, LeaseState, Lost, Moment, Pace, PaceError,
-    PendingGrant, Standing,
+    AckEffect, Cause, ClockReading, EndMessage, LeaseState, LeaseTiming, LeaseTimingError, Lost,
+    Moment, PendingGrant, Standing,
 };
 
 /// The clocks of every trace began this long before it.
@@ -26,7 +26,7 @@ pub(super) struct Trace {
     name: String,
     head: String,
     steps: Vec<String>,
-    pace: Option<Pace>,
+    timing: Option<LeaseTiming>,
     pending: Option<PendingGrant>,
     state: Option<LeaseState>,
     /// Microseconds since the trace began, and how many of them the machine was suspended.
@@ -39,15 +39,15 @@ impl RecordedTimes {
         Self { ttl_us, window_us: None, grace_us: None }
     }
 
-    fn pace(self) -> Result<Pace, PaceError> {
-        let pace = Pace::new(Duration::from_micros(self.ttl_us))?;
-        let pace = match self.window_us {
-            Some(window) => pace.with_window(Duration::from_micros(window))?,
-            None => pace,
+    fn timing(self) -> Result<LeaseTiming, LeaseTimingError> {
+        let timing = LeaseTiming::new(Duration::from_micros(self.ttl_us))?;
+        let timing = match self.window_us {
+            Some(window) => timing.with_window(Duration::from_micros(window))?,
+            None => timing,
         };
         match self.grace_us {
-            Some(grace) => pace.stop_within(Duration::from_micros(grace)),
-            None => Ok(pace),
+            Some(grace) => timing.stop_within(Duration::from_micros(grace)),
+            None => Ok(timing),
         }
     }
 }
@@ -62,31 +62,31 @@ impl Trace {
                 write!(head, ",\"{field}\":{value}").unwrap();
             }
         }
-        let pace = times.pace();
-        head += &match &pace {
-            Ok(pace) => format!(
+        let timing = times.timing();
+        head += &match &timing {
+            Ok(timing) => format!(
                 ",\"times\":{{\"window\":{},\"renew_after\":{},\"retry\":{},\"overdue_after\":{},\"surely_lives\":{}}}",
-                us(pace.window()),
-                us(pace.renew_after()),
-                us(pace.retry()),
-                us(pace.doubtful_after()),
-                us(pace.surely_lives()),
+                us(timing.window()),
+                us(timing.renew_after()),
+                us(timing.retry()),
+                us(timing.doubtful_after()),
+                us(timing.surely_lives()),
             ),
-            Err(PaceError::Ttl { .. }) => ",\"refused\":\"ttl\"".to_owned(),
-            Err(PaceError::Window { least, most, .. }) => {
+            Err(LeaseTimingError::Ttl { .. }) => ",\"refused\":\"ttl\"".to_owned(),
+            Err(LeaseTimingError::Window { least, most, .. }) => {
                 format!(",\"refused\":\"window\",\"least\":{},\"most\":{}", us(*least), us(*most))
             }
-            Err(PaceError::Grace { most, .. }) => {
+            Err(LeaseTimingError::Grace { most, .. }) => {
                 format!(",\"refused\":\"grace\",\"most\":{}", us(*most))
             }
         };
-        let pace = pace.ok();
+        let timing = timing.ok();
         Self {
             name,
             head,
             steps: Vec::new(),
-            pace,
-            pending: pace.map(PendingGrant::new),
+            timing,
+            pending: timing.map(PendingGrant::new),
             state: None,
             now: 0,
             slept: 0,
@@ -103,11 +103,11 @@ impl Trace {
 
     /// Whether the times of the lease were taken.
     pub(super) fn fits(&self) -> bool {
-        self.pace.is_some()
+        self.timing.is_some()
     }
 
-    pub(super) fn pace(&self) -> Pace {
-        self.pace.expect("the times of this trace fit")
+    pub(super) fn timing(&self) -> LeaseTiming {
+        self.timing.expect("the times of this trace fit")
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -197,7 +197,7 @@ impl Trace {
     /// The answer to a renewal: the lease lives, or not.
     pub(super) fn renewed(&mut self, number: u64, lives: bool, changed: u64) -> bool {
         let now = self.reading();
-        let ttl = if lives { self.pace().ttl() } else { Duration::ZERO };
+        let ttl = if lives { self.timing().ttl() } else { Duration::ZERO };
         let effect = self.machine().renewed(number, ttl, Revision(changed), now);
         let read = effect == AckEffect::ReadHoldings;
         let input = format!("\"number\":{number},\"ttl\":{},\"changed\":\"{changed}\"", us(ttl));

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Response, StatusCode, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::answer::REASON;
 use crate::call::{self, CallError, OutgoingCall};
@@ -16,6 +17,10 @@ use crate::key_source::KeySourceTls;
 const TIMEOUT: Duration = Duration::from_secs(180);
 /// The longest answer: more than the longest state.
 const BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The characters of a name that are escaped in a URL.
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What authenticates a caller.
 #[derive(Clone)]
@@ -141,16 +146,7 @@ impl StateClient {
 
 /// Writes a name so that it can be a part of a URL. Slashes stay.
 pub fn in_url(name: &str) -> String {
-    let mut text = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                text.push(char::from(byte));
-            }
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
+    utf8_percent_encode(name, ESCAPED).to_string()
 }
 
 #[cfg(test)]

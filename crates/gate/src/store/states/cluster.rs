@@ -70,11 +70,11 @@ pub enum LockRefused {
 
 /// The locks that the store keeps, by state and id. Each has a task that owns it.
 #[derive(Default)]
-pub(super) struct Keepers(Mutex<KeeperMap>);
+pub(super) struct LockTasks(Mutex<LockTaskMap>);
 
-type KeeperMap = BTreeMap<(String, String), Keeper>;
+type LockTaskMap = BTreeMap<(String, String), LockTask>;
 
-struct Keeper {
+struct LockTask {
     release: oneshot::Sender<()>,
     done: JoinHandle<()>,
 }
@@ -89,30 +89,35 @@ pub(super) struct KeptFor {
     pub(super) note: String,
 }
 
-impl Keepers {
+impl LockTasks {
     /// Keeps a lock until it is released. Without a hold, acquires it first.
-    pub(super) fn keep(&self, states: &Arc<States>, of: KeptFor, hold: Option<Box<dyn StateHold>>) {
+    pub(super) fn start(
+        &self,
+        states: &Arc<States>,
+        of: KeptFor,
+        hold: Option<Box<dyn StateHold>>,
+    ) {
         let (release, released) = oneshot::channel();
         let key = (of.name.clone(), of.id.clone());
         let done = tokio::spawn(keep(Arc::clone(states), of, hold, released));
-        let mut keepers = self.lock();
-        // Those that have ended by themselves.
-        keepers.retain(|_, keeper| !keeper.done.is_finished());
-        // Dropping an earlier keeper for the same client ends it.
-        keepers.insert(key, Keeper { release, done });
+        let mut tasks = self.lock();
+        // Remove tasks that have ended by themselves.
+        tasks.retain(|_, task| !task.done.is_finished());
+        // Dropping an earlier task for the same client ends it.
+        tasks.insert(key, LockTask { release, done });
     }
 
     /// Releases the lock of a state, and waits until the cluster knows, for a short time.
     pub(super) async fn release(&self, name: &str, id: &str) {
-        let keeper = self.lock().remove(&(name.to_owned(), id.to_owned()));
-        let Some(Keeper { release, done }) = keeper else { return };
+        let task = self.lock().remove(&(name.to_owned(), id.to_owned()));
+        let Some(LockTask { release, done }) = task else { return };
         if release.send(()).is_ok() {
             // A lock that is not released in time is released by the task, or ends with its lease.
             let _ = timeout(RELEASE, done).await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, KeeperMap> {
+    fn lock(&self) -> MutexGuard<'_, LockTaskMap> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -162,7 +167,8 @@ async fn regain(
         let (kind, problem) = match acquired {
             Ok(held) => {
                 let (claim, of, by) = (Claim::new(held.token()), name.clone(), id.clone());
-                match states.change(move |turn, _| turn.regain(&of, &by, claim)).await {
+                match states.change(move |transaction, _| transaction.regain(&of, &by, claim)).await
+                {
                     Ok(true) => {
                         states.tell(&format!("lock `{lock}` of state `{name}` is held again"));
                         return Some(held);

@@ -223,8 +223,8 @@ impl StatesApi {
             let file = states.write_file(&content)?;
             let (bytes, md5) = (content.len() as u64, sum.hex());
             let new = NewVersion { file, bytes, md5, head, at_unix_ms };
-            let done = ledger::change(&states.engine, |turn| {
-                turn.write(&ask, id.as_deref(), &new, &states.limits)
+            let done = ledger::change(&states.engine, |transaction| {
+                transaction.write(&ask, id.as_deref(), &new, &states.limits)
             });
             match done.map_err(StateError::Engine)? {
                 Ok(Written { version, serial, unused }) => {
@@ -263,8 +263,8 @@ impl StatesApi {
         }
         let at = wall_clock();
         let done = states.blocking(move |states| {
-            let delete = |turn: &mut StateTransaction<'_>| {
-                turn.delete(&ask, id.as_deref(), at, &states.limits)
+            let delete = |transaction: &mut StateTransaction<'_>| {
+                transaction.delete(&ask, id.as_deref(), at, &states.limits)
             };
             let unused = ledger::change(&states.engine, delete).map_err(StateError::Engine)?;
             states.files.remove(&unused.map_err(StateError::Refused)?);
@@ -285,7 +285,7 @@ impl StatesApi {
             ErrorAnswer::new(Reason::InvalidField, "keep is from 1: the newest version stays")
         })?;
         let purged = self.0.states.blocking(move |states| {
-            let done = ledger::change(&states.engine, |turn| turn.purge(&ask, keep));
+            let done = ledger::change(&states.engine, |transaction| transaction.purge(&ask, keep));
             let done = done.map_err(StateError::Engine)?.map_err(StateError::Refused)?;
             let RemovedVersions { versions, bytes, unused } = done;
             states.files.remove(&unused);

@@ -29,9 +29,9 @@ const NOTE_CHARS_MAX: usize = 256;
 /// How long a short body may take.
 const BODY: Duration = Duration::from_secs(30);
 /// How long a request to lock a state waits for those before it, each of which may wait for the cluster.
-const LOCK_TURN: Duration = Duration::from_secs(30);
+const LOCK_WAIT: Duration = Duration::from_secs(30);
 /// How long a request to unlock a state waits for those before it, until it goes ahead of them.
-const UNLOCK_TURN: Duration = Duration::from_secs(2);
+const UNLOCK_WAIT: Duration = Duration::from_secs(2);
 /// The id of a holder that did not lock the state here, and cannot be unlocked here.
 const ELSEWHERE: &str = "held-in-the-cluster";
 
@@ -48,8 +48,9 @@ impl StatesApi {
             (Some(_), _) => HeldBy::Client,
         };
         let id = info.id;
-        let lock =
-            self.states().change(move |turn, limits| turn.lock(&ask, &id, &text, by, limits));
+        let lock = self
+            .states()
+            .change(move |transaction, limits| transaction.lock(&ask, &id, &text, by, limits));
         lock.await.map_or_else(locked, |()| Ok(json(StatusCode::OK, "{}")))
     }
 
@@ -62,8 +63,8 @@ impl StatesApi {
         text: String,
     ) -> HttpResult {
         let states = self.states();
-        let turn = timeout(LOCK_TURN, states.turns.of(&ask.name).lock_owned()).await;
-        let _turn = turn.map_err(|_| {
+        let alone = timeout(LOCK_WAIT, states.mutexes.of(&ask.name).lock_owned()).await;
+        let _alone = alone.map_err(|_| {
             let message = "other requests for this state still wait for the cluster";
             ErrorAnswer::new(Reason::ClusterUnavailable, message)
         })?;
@@ -79,14 +80,15 @@ impl StatesApi {
         };
         ask.claim = Some(claim_of(&*hold));
         let (mine, id) = (ask.clone(), info.id.clone());
-        let lock = states
-            .change(move |turn, limits| turn.lock(&mine, &id, &text, HeldBy::Cluster, limits));
+        let lock = states.change(move |transaction, limits| {
+            transaction.lock(&mine, &id, &text, HeldBy::Cluster, limits)
+        });
         if let Err(error) = lock.await {
             hold.release().await;
             return locked(error);
         }
         let StateAsk { name, lock, .. } = ask;
-        states.keepers.keep(states, KeptFor { name, lock, id: info.id, note }, Some(hold));
+        states.lock_tasks.start(states, KeptFor { name, lock, id: info.id, note }, Some(hold));
         Ok(json(StatusCode::OK, "{}"))
     }
 
@@ -129,9 +131,9 @@ impl StatesApi {
         let (states, forced) = (self.states(), id.is_none());
         // A LOCK that waits for the cluster has not written its row. So what it waits for does not concern this
         // request, which goes ahead after a short time.
-        let mut turn = pin!(states.turns.of(&name).lock_owned());
-        let early = timeout(UNLOCK_TURN, &mut turn).await.ok();
-        match states.change(move |turn, _| turn.unlock(&ask, id.as_deref())).await {
+        let mut mutex = pin!(states.mutexes.of(&name).lock_owned());
+        let early = timeout(UNLOCK_WAIT, &mut mutex).await.ok();
+        match states.change(move |transaction, _| transaction.unlock(&ask, id.as_deref())).await {
             Ok(Unlocked::Released(HeldState { id, by, .. })) => {
                 if forced {
                     states.tell(&format!(
@@ -139,12 +141,13 @@ impl StatesApi {
                     ));
                 }
                 if by == HeldBy::Cluster {
-                    // A LOCK that has just written this row starts the keeper before it gives up its turn.
-                    let _turn = match early {
-                        Some(turn) => turn,
-                        None => turn.await,
+                    // A LOCK that has just written this row starts the task that keeps the lock, then unlocks the
+                    // mutex.
+                    let _alone = match early {
+                        Some(alone) => alone,
+                        None => mutex.await,
                     };
-                    states.keepers.release(&name, &id).await;
+                    states.lock_tasks.release(&name, &id).await;
                 }
                 Ok(json(StatusCode::OK, "{}"))
             }
@@ -294,7 +297,7 @@ mod tests {
         }
         let mut unlock = pin!(api.unlock(ask(), request("")));
         // The UNLOCK commits, and has the time to release what it finds.
-        let early = timeout(UNLOCK_TURN * 2, &mut unlock).await;
+        let early = timeout(UNLOCK_WAIT * 2, &mut unlock).await;
         assert!(!is_locked());
         assert_eq!(lock.await.unwrap().status(), StatusCode::OK);
         match early {

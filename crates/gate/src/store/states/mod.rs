@@ -13,8 +13,8 @@ mod ledger;
 mod locking;
 mod lookup;
 mod row;
+mod state_mutexes;
 mod transfer;
-mod turns;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,12 +28,12 @@ use crate::reason::{Fence, Reason};
 use crate::store::engine::{Engine, EngineError};
 use crate::trust::Tell;
 
-use self::cluster::{Keepers, KeptFor};
+use self::cluster::{KeptFor, LockTasks};
 use self::files::{FoundFiles, StateFiles};
 use self::ledger::{Decided, StateRefusal, StateTransaction};
 use self::lookup::KnownStates;
 use self::row::StateRow;
-use self::turns::StateTurns;
+use self::state_mutexes::StateMutexes;
 use super::OnEnd;
 
 pub(super) use self::access::StateAccess;
@@ -81,8 +81,8 @@ pub(super) struct States {
     is_used: AtomicBool,
     limits: StateLimits,
     cluster: Option<Arc<dyn StateCluster>>,
-    keepers: Keepers,
-    turns: StateTurns,
+    lock_tasks: LockTasks,
+    mutexes: StateMutexes,
     tell: Tell,
     end: EndOnce,
 }
@@ -126,9 +126,10 @@ impl States {
                 return Err(StartError::Orphans { dir: dir.display().to_string(), files });
             }
         };
-        let (keepers, turns) = (Keepers::default(), StateTurns::default());
+        let (lock_tasks, mutexes) = (LockTasks::default(), StateMutexes::default());
         let is_used = AtomicBool::new(is_used);
-        let states = Self { engine, files, is_used, limits, cluster, keepers, turns, tell, end };
+        let states =
+            Self { engine, files, is_used, limits, cluster, lock_tasks, mutexes, tell, end };
         Ok((Arc::new(states), HeldStates(held)))
     }
 
@@ -149,7 +150,7 @@ impl States {
             for (name, StateRow { lock, held, .. }) in held {
                 let Some(held) = held else { continue };
                 let note = locking::note(&name, &held.about());
-                states.keepers.keep(&states, KeptFor { name, lock, id: held.id, note }, None);
+                states.lock_tasks.start(&states, KeptFor { name, lock, id: held.id, note }, None);
             }
         });
     }
@@ -180,7 +181,7 @@ impl States {
     ) -> Result<T, StateError> {
         let limits = self.limits;
         self.blocking(move |states| {
-            ledger::change(&states.engine, |turn| act(turn, &limits))
+            ledger::change(&states.engine, |transaction| act(transaction, &limits))
                 .map_err(StateError::Engine)?
                 .map_err(StateError::Refused)
         })

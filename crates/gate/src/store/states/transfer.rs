@@ -24,12 +24,12 @@ use crate::reason::Reason;
 pub(super) const TRANSFER: Duration = Duration::from_secs(120);
 /// How many states are on their way in, and how many out, at the same time: each may be as long as a state can be.
 pub(super) const TRANSFERS_MAX: usize = 4;
-/// How long a request waits for its turn.
-const TURN: Duration = Duration::from_secs(30);
+/// How long a request waits until there is room for its transfer.
+const TRANSFER_WAIT: Duration = Duration::from_secs(30);
 
 /// Waits for a place among the transfers.
 pub(super) async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ErrorAnswer> {
-    let place = timeout(TURN, Arc::clone(places).acquire_owned()).await;
+    let place = timeout(TRANSFER_WAIT, Arc::clone(places).acquire_owned()).await;
     let full =
         || ErrorAnswer::new(Reason::Overloaded, "too many states are being transferred; try again");
     place.ok().and_then(Result::ok).ok_or_else(full)

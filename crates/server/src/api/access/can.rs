@@ -20,7 +20,7 @@ impl AccessCall<'_> {
         let scope = if own { ReadScope::Known } else { administer() };
         let principal = if own { who.to_owned() } else { it.principal };
         let ask = move |machine: &Machine| explain(machine.access(), &principal, verb, &it.name);
-        let (header, answer) = self.look(scope, ask).await?;
+        let (header, answer) = self.read_machine(scope, ask).await?;
         Ok(v1::CanResponse { header: Some(header), ..answer })
     }
 }

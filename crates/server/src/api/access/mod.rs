@@ -44,7 +44,7 @@ impl AccessCall<'_> {
             let administers = machine.may(&who, Verb::Administer, "");
             view::status(machine.access(), machine.level(), &who, administers.then_some(now_ms))
         };
-        let (header, mut status) = self.look(ReadScope::Known, ask).await?;
+        let (header, mut status) = self.read_machine(ReadScope::Known, ask).await?;
         status.header = Some(header);
         Ok(status)
     }
@@ -209,7 +209,7 @@ impl AccessCall<'_> {
         &self,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
     ) -> AccessAnswer<(v1::Header, T)> {
-        self.look(administer(), |machine| ask(machine.access())).await
+        self.read_machine(administer(), |machine| ask(machine.access())).await
     }
 
     /// Reads the access rules for a change: checks also that the cluster has the level for it.
@@ -228,7 +228,7 @@ impl AccessCall<'_> {
         ask: impl FnOnce(&Access) -> T + Send + 'static,
     ) -> AccessAnswer<(u16, T)> {
         let ask = |machine: &Machine| (machine.level(), ask(machine.access()));
-        let (_, (level, found)) = self.look(administer(), ask).await?;
+        let (_, (level, found)) = self.read_machine(administer(), ask).await?;
         if level < needed {
             return Err(Failure::LevelTooLow { level, needed }.into());
         }
@@ -250,7 +250,7 @@ impl AccessCall<'_> {
     }
 
     /// Reads the machine as it is now, for a caller that has this permission.
-    async fn look<T: Send + 'static>(
+    async fn read_machine<T: Send + 'static>(
         &self,
         scope: ReadScope,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,

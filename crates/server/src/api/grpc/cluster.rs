@@ -23,7 +23,7 @@ pub(super) struct ClusterApi {
 
 impl ClusterApi {
     async fn header(&self) -> Result<Option<v1::Header>, Failure> {
-        let revision = self.dispatch.look(|replica| replica.machine().revision()).await?;
+        let revision = self.dispatch.inspect(|replica| replica.machine().revision()).await?;
         Ok(Some(self.dispatch.header(revision)))
     }
 
@@ -237,7 +237,7 @@ pub(in crate::api) async fn status(
         }
     };
     let lineage = dispatch.member().lineage();
-    let facts = dispatch.look(|replica| {
+    let facts = dispatch.inspect(|replica| {
         let machine = replica.machine();
         let stats = machine.stats();
         let limit = |limit: Limit| v1::LimitValue {

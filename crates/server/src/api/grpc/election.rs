@@ -185,7 +185,7 @@ impl ElectionStream {
                 return None;
             }
             let Some(at) = &mut self.at else {
-                return Some(self.look().await);
+                return Some(self.read_leader().await);
             };
             match at.watch.next().await {
                 WatchStep::Batch(batch) => {
@@ -215,7 +215,7 @@ impl ElectionStream {
     }
 
     /// Reads the current leader, and watches from there on.
-    async fn look(&mut self) -> Result<v1::LeaderResponse, Status> {
+    async fn read_leader(&mut self) -> Result<v1::LeaderResponse, Status> {
         let name = self.name.clone();
         let shown = move |machine: &Machine| leadership(machine, &name);
         let scope = ReadScope::Name(Verb::Observe, self.name.clone());

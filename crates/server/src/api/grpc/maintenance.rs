@@ -85,7 +85,7 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
     ) -> Result<Response<v1::HashResponse>, Status> {
         let (call, _) = GrpcCall::new(&self.dispatch, request)?;
         self.dispatch.may_operate(&call.who).map_err(to_status)?;
-        let seen = self.dispatch.look(|replica| {
+        let seen = self.dispatch.inspect(|replica| {
             let machine = replica.machine();
             let applied = replica.status().applied.index;
             (machine.revision(), machine.rolling_hash(), applied)
@@ -161,8 +161,8 @@ fn send(dispatch: &Dispatch, backup: &Backup, to: mpsc::Sender<Piece>) {
         total_bytes: Some(backup.bytes()),
         ..Default::default()
     };
-    let pace = DownloadPace { began_us: dispatch.now_us(), bytes: 0 };
-    let mut pieces = Pieces { dispatch, to, buffer: BytesMut::new(), hash: Xxh3::new(), pace };
+    let rate = DownloadRate { began_us: dispatch.now_us(), bytes: 0 };
+    let mut pieces = Pieces { dispatch, to, buffer: BytesMut::new(), hash: Xxh3::new(), rate };
     let sent = pieces.send(first).and_then(|()| backup.write(&mut pieces));
     // A reader that goes away is not an error; one that is cut off misses the checksum.
     let _ = sent.and_then(|()| pieces.finish());
@@ -173,17 +173,17 @@ struct Pieces<'a> {
     to: mpsc::Sender<Piece>,
     buffer: BytesMut,
     hash: Xxh3,
-    pace: DownloadPace,
+    rate: DownloadRate,
 }
 
 /// How fast the reader of a backup is.
-struct DownloadPace {
+struct DownloadRate {
     began_us: u64,
     /// The bytes that it has taken.
     bytes: u64,
 }
 
-impl DownloadPace {
+impl DownloadRate {
     /// How long the reader may take for the next piece.
     fn left(&self, now_us: u64) -> Duration {
         let taken = Duration::from_micros(now_us.saturating_sub(self.began_us));
@@ -195,11 +195,11 @@ impl DownloadPace {
 
 impl Pieces<'_> {
     fn send(&mut self, piece: v1::BackupResponse) -> io::Result<()> {
-        let (bytes, left) = (piece.chunk.len() as u64, self.pace.left(self.dispatch.now_us()));
+        let (bytes, left) = (piece.chunk.len() as u64, self.rate.left(self.dispatch.now_us()));
         let sending = async { tokio::time::timeout(left, self.to.send(Ok(piece))).await };
         match self.dispatch.runtime().block_on(sending) {
             Ok(Ok(())) => {
-                self.pace.bytes += bytes;
+                self.rate.bytes += bytes;
                 Ok(())
             }
             Ok(Err(_)) | Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -243,21 +243,21 @@ mod tests {
     #[test]
     fn a_reader_of_a_backup_that_is_slow_on_the_whole_loses_it() {
         let second_us = 1_000_000;
-        let mut pace = DownloadPace { began_us: 5, bytes: 0 };
-        assert_eq!(pace.left(5), READER);
+        let mut rate = DownloadRate { began_us: 5, bytes: 0 };
+        assert_eq!(rate.left(5), READER);
         // One that takes a piece just before it would lose it: soon nothing is left.
         let (mut now_us, mut pieces) = (5, 0);
-        while !pace.left(now_us).is_zero() {
+        while !rate.left(now_us).is_zero() {
             now_us += 29 * second_us;
-            pace.bytes += CHUNK_BYTES as u64;
+            rate.bytes += CHUNK_BYTES as u64;
             pieces += 1;
         }
         assert!(pieces <= 2, "{pieces} pieces");
-        // One that keeps the pace may take as long as it needs.
-        let mut pace = DownloadPace { began_us: 0, bytes: 0 };
+        // One that keeps the rate may take as long as it needs.
+        let mut rate = DownloadRate { began_us: 0, bytes: 0 };
         for second in 0..10_000 {
-            assert_eq!(pace.left(second * second_us), READER);
-            pace.bytes += READER_BYTES_PER_SECOND;
+            assert_eq!(rate.left(second * second_us), READER);
+            rate.bytes += READER_BYTES_PER_SECOND;
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::api::audit;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AuditParameters {
-    /// How many of the newest, up to 1000; else 100.
+    /// The number of newest records, up to 1000; 100 if absent.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     last: Option<String>,
 }
@@ -28,7 +28,7 @@ pub(super) struct AuditRecords {
     /// As in the audit file, oldest first. If they have more than 2 MiB together, the oldest are left out.
     #[schema(value_type = Vec<Object>)]
     records: Vec<Value>,
-    /// Who answers, and when.
+    /// The member that answered, and when.
     header: Header,
 }
 

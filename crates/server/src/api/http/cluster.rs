@@ -131,7 +131,7 @@ pub(super) async fn remove(State(http): State<Http>, call: HttpCall) -> HttpResu
     let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let id = http.member(call.name(AT)?).await?;
     call.nothing().await?;
-    let revision = async || http.dispatch.look(|replica| replica.machine().revision()).await;
+    let revision = async || http.dispatch.inspect(|replica| replica.machine().revision()).await;
     let before = revision().await?;
     let cluster = http.dispatch.remove(&http.who(), id, within).await?;
     // One that removed itself has nothing newer to say.
@@ -140,7 +140,7 @@ pub(super) async fn remove(State(http): State<Http>, call: HttpCall) -> HttpResu
 
 async fn listed(http: &Http) -> HttpResult {
     let cluster = http.dispatch.view(&http.who()).await?;
-    let revision = http.dispatch.look(|replica| replica.machine().revision()).await?;
+    let revision = http.dispatch.inspect(|replica| replica.machine().revision()).await?;
     shown(http, &cluster, revision)
 }
 

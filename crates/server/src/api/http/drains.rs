@@ -19,9 +19,9 @@ use crate::api::{decode, drains};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct UndrainParameters {
-    /// The prefix, exactly as it was closed; empty for that of every lock.
+    /// The prefix, exactly as in the request that closed it; empty for all locks.
     prefix: String,
-    /// Who decided this, for the record.
+    /// The name of the operator, for the history.
     #[serde(default)]
     by: String,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
@@ -37,7 +37,7 @@ pub(super) struct UndrainParameters {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DrainsParameters {
-    /// Only this one.
+    /// Only this drained prefix.
     prefix: Option<String>,
     /// `true`: the member may answer from its own state, which can be old.
     #[serde(default)]

@@ -93,7 +93,7 @@ pub(super) struct ElectionParameters {
     /// `observe` streams the leader now and whenever it changes: `event: leader`, `event: vacant`.
     #[param(inline)]
     view: Option<ElectionView>,
-    /// The member's own state will do, however old.
+    /// `true`: the member may answer from its own state, which can be old.
     stale: Option<bool>,
 }
 
@@ -219,7 +219,7 @@ pub(super) async fn proclaim(State(http): State<Http>, call: HttpCall) -> HttpRe
     json(&ElectionDone { name, header })
 }
 
-/// Whose leadership.
+/// The leadership to give up.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -23,7 +23,7 @@ const LAG_MAX: u64 = 2_000;
 /// turn lasts as long as a sync of the log.
 const HUNG: Duration = Duration::from_secs(5);
 
-/// How a member is.
+/// The health of a member.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Health {
     /// `ok`, or what is wrong.
@@ -31,7 +31,7 @@ pub(super) struct Health {
     /// How many entries are agreed on and not applied here yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     lag_entries: Option<u64>,
-    /// Who answers, and when.
+    /// The member that answered, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     header: Option<Header>,
 }
@@ -70,8 +70,8 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
     if let Some(end) = http.dispatch.member().ended() {
         return bad(end.to_string(), None);
     }
-    let looked = tokio::time::timeout(QUORUM, http.dispatch.look(Replica::status)).await;
-    let Ok(Ok(status)) = looked else {
+    let status = tokio::time::timeout(QUORUM, http.dispatch.inspect(Replica::status)).await;
+    let Ok(Ok(status)) = status else {
         return bad("the member's loop does not answer".to_owned(), None);
     };
     let lag = status.committed.saturating_sub(status.applied.index);

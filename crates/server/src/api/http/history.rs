@@ -21,7 +21,7 @@ use crate::dispatch::WITHIN;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct HistoryParameters {
-    /// All locks whose names begin so; without it, all.
+    /// The prefix of the lock names; all locks if absent.
     prefix: Option<String>,
     /// Not before this time, by the labels of the events: RFC 3339, or milliseconds since 1970.
     #[param(example = "2026-03-02T03:14:00Z")]
@@ -29,7 +29,7 @@ pub(super) struct HistoryParameters {
     /// Not after this time.
     #[param(example = "2026-03-02T03:15:00Z")]
     until: Option<String>,
-    /// Only events of clients whose names begin so.
+    /// Only events of clients whose names begin with this text.
     client: Option<String>,
     /// Only involuntary ends.
     lost: Option<bool>,
@@ -39,10 +39,10 @@ pub(super) struct HistoryParameters {
     /// Only revisions before this one.
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     before: Option<Decimal>,
-    /// How many revisions at most, up to 1000; else 100.
+    /// The most revisions to return, up to 1000; 100 if absent.
     #[param(minimum = 1)]
     limit: Option<u32>,
-    /// The member's own state will do, however old.
+    /// `true`: the member may answer from its own state, which can be old.
     stale: Option<bool>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct HistoryParameters {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SearchedCause {
-    /// Grants.
+    /// Locks that were granted.
     Granted,
     /// Locks that were taken away.
     Forced,
@@ -89,8 +89,8 @@ impl HistoryParameters {
 
 /// Searches what happened to locks, the newest revisions first, back to where the archive of this member begins.
 ///
-/// Needs `read` for the whole prefix. The search is bounded: a page may be empty and still say `before` which revision
-/// to go on.
+/// Needs `read` for the whole prefix. The search is bounded. A page may be empty; its `before` names the revision from
+/// which to continue.
 #[utoipa::path(
     get, path = "/v1/history", tag = "locks", operation_id = "search_history", params(HistoryParameters),
     responses((status = 200, description = "What was found. `lock` is the prefix.", body = History)),

@@ -62,7 +62,7 @@ impl AllowedHosts {
         if self.is_remembered(request) {
             return true;
         }
-        let Some(asked) = asked(request) else { return false };
+        let Some(asked) = requested_host(request) else { return false };
         let headers = request.headers();
         let origins = headers.get_all(ORIGIN).into_iter().map(HeaderValue::as_bytes);
         let admitted = self.own.admit(asked.as_str(), origins);
@@ -97,7 +97,7 @@ impl AllowedHosts {
 }
 
 /// The host that a request asks: from `Host`, or from before the path.
-fn asked(request: &Request) -> Option<Authority> {
+fn requested_host(request: &Request) -> Option<Authority> {
     let mut hosts = request.headers().get_all(HOST).into_iter();
     let host = match hosts.next() {
         Some(host) => Some(host.to_str().ok()?.parse::<Authority>().ok()?),

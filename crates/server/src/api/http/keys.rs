@@ -50,7 +50,7 @@ pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ReadParameters {
-    /// The member's own state will do, however old.
+    /// `true`: the member may answer from its own state, which can be old.
     stale: Option<bool>,
 }
 

@@ -69,13 +69,13 @@ pub(super) struct LeaseListParameters {
     /// How many at most, up to 1000; else 100.
     #[param(minimum = 1)]
     limit: Option<u32>,
-    /// Go on after this id.
+    /// Continue after this id.
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     after: Option<Decimal>,
-    /// Only leases of clients whose names begin so. A bounded number of leases is read, so a page may have fewer and
-    /// still say where to go on.
+    /// Only leases of clients whose names begin with this text. A bounded number of leases is read, so a page may
+    /// have fewer leases than `limit` and still have a `next`.
     client: Option<String>,
-    /// The member's own state will do, however old.
+    /// `true`: the member may answer from its own state, which can be old.
     stale: Option<bool>,
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult
     json(&Leases { leases, next, header: found.header.unwrap_or_default().into() })
 }
 
-/// Lists leases of clients whose names begin so.
+/// Lists leases of clients whose names begin with a text.
 async fn search(
     http: &Http,
     client: &str,
@@ -143,7 +143,7 @@ async fn search(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LeaseParameters {
-    /// The member's own state will do, however old.
+    /// `true`: the member may answer from its own state, which can be old.
     stale: Option<bool>,
 }
 

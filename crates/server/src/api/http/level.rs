@@ -22,9 +22,9 @@ pub(super) struct RaiseLevel {
 /// The feature level in force.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LevelRaised {
-    /// From now on.
+    /// The feature level from now on.
     level: u16,
-    /// Who answers, and when.
+    /// The member that answered, and when.
     header: Header,
 }
 

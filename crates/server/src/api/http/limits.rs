@@ -19,9 +19,9 @@ use crate::dispatch::{ReadConsistency, ReadScope, WITHIN};
 /// The limits in force.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Limits {
-    /// Each by name.
+    /// Every limit, by name.
     limits: Vec<LimitValue>,
-    /// Who answers, and when.
+    /// The member that answered, and when.
     header: Header,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Limits {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetLimits {
-    /// Which, to what.
+    /// The limits to set, with their new values.
     limits: Vec<LimitValue>,
 }
 

@@ -47,7 +47,7 @@ pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpRes
     if body.lock.is_some() || !body.locks.is_empty() {
         return Err(decode::invalid("lock", "is in the path").into());
     }
-    let ask = asked(Acquire { lock: Some(lock.clone()), ..body })?;
+    let ask = acquire_request(Acquire { lock: Some(lock.clone()), ..body })?;
     let (header, became) = http.acquire(key.as_ref(), ask, waiting).await?;
     Ok(answer(Some(lock), header, became))
 }
@@ -69,7 +69,7 @@ pub(super) async fn acquire_all(State(http): State<Http>, call: HttpCall) -> Htt
         return Err(decode::invalid("locks", "must name the locks").into());
     }
     let only = if body.locks.len() == 1 { Some(name_of(&body.locks[0])) } else { None };
-    let (header, became) = http.acquire(key.as_ref(), asked(body)?, waiting).await?;
+    let (header, became) = http.acquire(key.as_ref(), acquire_request(body)?, waiting).await?;
     Ok(answer(only, header, became))
 }
 
@@ -81,7 +81,7 @@ fn name_of(entry: &tenure_wire::json::lock::LockEntry) -> String {
     }
 }
 
-fn asked(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
+fn acquire_request(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
     if body.wait_ms.is_some() {
         return Err(decode::invalid("wait_ms", "belongs in the query over HTTP: `?wait=`").into());
     }
@@ -93,7 +93,7 @@ fn asked(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LockListParameters {
-    /// Only names that begin so.
+    /// Only names that begin with this text.
     prefix: Option<String>,
     /// Only names that contain this, whatever the case of its letters.
     contains: Option<String>,
@@ -112,7 +112,7 @@ pub(super) struct LockListParameters {
     limit: Option<u32>,
     /// Go on after this name.
     after: Option<String>,
-    /// The member's own state will do, however old.
+    /// `true`: the member may answer from its own state, which can be old.
     stale: Option<bool>,
 }
 
@@ -162,15 +162,15 @@ pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult
     json(&Locks { locks, next: more(found.next), header: found.header.unwrap_or_default().into() })
 }
 
-/// How to look at a lock.
+/// A view of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum LockViewKind {
-    /// Who waits, in order.
+    /// The waiters, in the order of the queue.
     Queue,
-    /// Who has it, who is before me, what they wait for, and when it can be mine.
+    /// The holders, the waiters before the caller, what those wait for, and when the lock can be granted to the caller.
     Explain,
-    /// What happened to it.
+    /// The events of the lock.
     History,
 }
 
@@ -203,16 +203,16 @@ pub(super) struct LockParameters {
     /// Not after this time.
     #[param(example = "2026-03-02T03:15:00Z")]
     until: Option<String>,
-    /// Only events of clients whose names begin so.
+    /// Only events of clients whose names begin with this text.
     client: Option<String>,
     /// Only involuntary ends.
     lost: Option<bool>,
     /// Only revisions before this one.
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     before: Option<Decimal>,
-    /// All locks whose names begin so.
+    /// All locks whose names begin with this text.
     prefix: Option<bool>,
-    /// The member's own state will do, however old.
+    /// `true`: the member may answer from its own state, which can be old.
     stale: Option<bool>,
 }
 
@@ -412,7 +412,7 @@ pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResu
     json(&Patched { lock, version, token, left_ms, header })
 }
 
-/// Whose lock.
+/// The grant or queue position to give up.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

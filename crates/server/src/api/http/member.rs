@@ -77,7 +77,7 @@ pub(super) struct Own {
     fsync_last_us: u64,
     /// The same at the 99th of 100 of the newest.
     fsync_p99_us: u64,
-    /// Who answers, and when.
+    /// The member that answered, and when.
     header: Header,
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     http.dispatch.may(&http.who(), PrincipalAction::Enter)?;
     let member = http.dispatch.member();
     let (metrics, lineage) = (member.metrics(), member.lineage());
-    let look = http.dispatch.look_at_node(|node| {
+    let inspected = http.dispatch.inspect_node(|node| {
         let machine = node.machine();
         let stats = machine.stats();
         let levels = (machine.level(), machine.level_known());
@@ -100,7 +100,8 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
         let own = (machine.revision(), hash, clock_ms, levels, state_bytes);
         (crate::dispatch::ClusterView::of(node), own)
     });
-    let (mut cluster, (revision, hash, clock_ms, (level, level_known), state_bytes)) = look.await?;
+    let (mut cluster, (revision, hash, clock_ms, (level, level_known), state_bytes)) =
+        inspected.await?;
     let names = cluster.directory.remove(&member.id());
     let leader = cluster.status.leader.map(|id| {
         let names = cluster.directory.get(&id).or(names.as_ref().filter(|_| id == member.id()));

@@ -17,11 +17,11 @@ use crate::api::encode;
 use crate::api::overview::{ListedLock, Overview, PrefixCount};
 use crate::dispatch::Principal;
 
-/// How often a stream looks for changes, and after how many looks without one it sends the same again.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often a stream checks for changes, and after how many checks without one it sends the same again.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const SILENT_MAX: u32 = 2;
 
-/// How to show it.
+/// Whether to follow the summary.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -39,7 +39,7 @@ struct OverviewShown {
     locks: u64,
     /// Locks that a lease holds.
     held: u64,
-    /// Locks that someone waits for.
+    /// Locks with waiters.
     awaited: u64,
     /// Locks that were taken away and may not be granted again yet, or whose lock-delay runs.
     revoking: u64,
@@ -70,7 +70,7 @@ struct OverviewShown {
 /// Events since the member started.
 #[derive(Serialize, ToSchema)]
 struct TotalsShown {
-    /// Grants.
+    /// Locks that were granted.
     granted: u64,
     /// Grants to a client that had waited.
     handed_over: u64,
@@ -88,14 +88,14 @@ struct TotalsShown {
 #[derive(Serialize, ToSchema)]
 struct ListedShown {
     lock: String,
-    /// How many hold it.
+    /// The number of holders.
     holders: usize,
-    /// The first of them.
+    /// The first holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<HolderShown>,
-    /// How many wait.
+    /// The number of waiters.
     waiting: u64,
-    /// The first of them.
+    /// The first waiter.
     #[serde(skip_serializing_if = "Option::is_none")]
     first: Option<WaiterShown>,
 }
@@ -149,7 +149,7 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     let rest = futures_util::stream::unfold(Some(state), |state| async {
         let mut state = state?;
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             state.silent += 1;
             let next = match state.http.overviews.recent(&state.http.dispatch, &state.who).await {
                 Ok(next) => next,

@@ -11,14 +11,14 @@ use crate::api::decode;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct NamePage {
-    /// Only names that begin so.
+    /// Only names that begin with this text.
     pub(super) prefix: Option<String>,
     /// How many at most, up to 1000; else 100.
     #[param(minimum = 1)]
     pub(super) limit: Option<u32>,
     /// Go on after this name.
     pub(super) after: Option<String>,
-    /// The member's own state will do, however old.
+    /// `true`: the member may answer from its own state, which can be old.
     pub(super) stale: Option<bool>,
 }
 

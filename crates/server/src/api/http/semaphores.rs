@@ -13,12 +13,12 @@ use super::duration::DurationParameter;
 use super::leases::TimeoutParameter;
 use crate::api::decode;
 
-/// Who decides.
+/// The caller, and how long it waits.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct UnsetParameters {
-    /// Who decided this, for the record.
+    /// The name of the operator, for the history.
     #[serde(default)]
     by: String,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.

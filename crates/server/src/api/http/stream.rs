@@ -21,7 +21,7 @@ pub(super) struct ServerSentEvent {
     /// The revision of the event. A client that sends it as `Last-Event-ID` resumes after this event.
     #[schema(pattern = "^(0|[1-9][0-9]{0,19})$")]
     id: Option<String>,
-    /// What happened.
+    /// The kind of event, such as `leader` or `overview`.
     event: String,
     /// A JSON object whose fields depend on `event`.
     data: String,

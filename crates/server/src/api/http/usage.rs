@@ -15,7 +15,7 @@ use super::page::page;
 use crate::api::query;
 use crate::dispatch::{ReadConsistency, ReadScope, WITHIN};
 
-/// What principals use.
+/// The usage of principals.
 #[derive(Serialize, ToSchema)]
 struct UsageShown {
     /// The principals, in the order of their names.

@@ -31,7 +31,7 @@ pub(super) const PROGRESS: Duration = Duration::from_secs(10);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Query {
-    /// Only locks and keys whose names begin so.
+    /// Only locks and keys whose names begin with this text.
     prefix: Option<String>,
     /// Only the lock and key of exactly this name.
     name: Option<String>,

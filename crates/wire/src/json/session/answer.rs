@@ -236,7 +236,7 @@ pub struct LeaseAnswer {
     pub lease: Option<LeaseShown>,
 }
 
-/// A lock, if anybody holds or awaits it.
+/// A lock, if a client holds or awaits it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockState {
     /// The lock; absent if no client holds or awaits it.
@@ -395,7 +395,7 @@ pub struct Lost {
     /// The cause.
     #[schema(example = "forced")]
     pub cause: String,
-    /// Who took it away, as they called themselves.
+    /// The name that the caller gave who took it away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// What they gave as reason. Of a revoked lease it is told once, with its end.
@@ -466,7 +466,7 @@ pub struct LeaseEnded {
     pub revision: Decimal,
     /// The cause.
     pub cause: String,
-    /// Who revoked it, as they called themselves.
+    /// The name that the caller gave who revoked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The reason that the caller gave.

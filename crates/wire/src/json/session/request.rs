@@ -13,13 +13,13 @@ use crate::{Failure, v1};
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientMessage {
-    /// Who comes: in the first message, or never.
+    /// Introduces the client; in the first message only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hello: Option<Hello>,
     /// After reconnecting, in the first message: leases whose notices come here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
-    /// What it asks for.
+    /// The client's requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<Request>,
 }
@@ -319,7 +319,7 @@ pub struct Guard {
 pub struct ReadTarget {
     /// The name of a lock or key, or the id of a lease.
     pub name: String,
-    /// The member's own state will do, however old.
+    /// `true`: the member may answer from its own state, which can be old.
     #[serde(default, skip_serializing_if = "crate::json::is_false")]
     pub stale: bool,
 }

@@ -183,7 +183,7 @@ impl MetricsReading {
 /// What this member measures, for Prometheus.
 #[utoipa::path(
     get, path = "/metrics", tag = "health", operation_id = "show_metrics",
-    responses((status = 200, description = "The figures, as text.", body = String,
+    responses((status = 200, description = "The metrics, as text.", body = String,
         content_type = "application/openmetrics-text")),
 )]
 pub(super) async fn show(State(http): State<Http>) -> HttpResult {
@@ -231,16 +231,16 @@ async fn fill(shown: &MetricsReading, http: &Http) {
     shown.slow.inc_by(metrics.slow.saturating_sub(shown.slow.get()));
     http.dispatch.member().lock_metrics().catch_up();
     // An event loop that waits for its disk does not answer, and that is when the other metrics matter most.
-    match tokio::time::timeout(LOOP, look(http)).await {
-        Ok(Ok((looked, walked))) => shown.look(looked, walked),
+    match tokio::time::timeout(LOOP, read_loop(http)).await {
+        Ok(Ok((read, walked))) => shown.set(read, walked),
         Ok(Err(_)) | Err(_) => {
             shown.silent.set(1);
         }
     }
 }
 
-async fn look(http: &Http) -> Result<(LoopReading, walk::Walked), super::HttpError> {
-    let look = http.dispatch.look(|replica| {
+async fn read_loop(http: &Http) -> Result<(LoopReading, walk::Walked), super::HttpError> {
+    let read = http.dispatch.inspect(|replica| {
         let machine = replica.machine();
         LoopReading {
             status: replica.status(),
@@ -250,12 +250,12 @@ async fn look(http: &Http) -> Result<(LoopReading, walk::Walked), super::HttpErr
             revision: machine.revision(),
         }
     });
-    Ok((look.await?, walk::walk(http).await?))
+    Ok((read.await?, walk::walk(http).await?))
 }
 
 impl MetricsReading {
-    fn look(&self, looked: LoopReading, walked: walk::Walked) {
-        let LoopReading { status, members, leases, state_bytes, revision } = looked;
+    fn set(&self, read: LoopReading, walked: walk::Walked) {
+        let LoopReading { status, members, leases, state_bytes, revision } = read;
         self.silent.set(0);
         self.leases.set(leases);
         self.state_bytes.set(state_bytes);
@@ -334,8 +334,8 @@ mod tests {
                 settled: true,
             };
             let (members, revision) = (BTreeSet::new(), Revision(1));
-            let looked = LoopReading { status, members, leases: 0, state_bytes: 0, revision };
-            shown.look(looked, walk::Walked::default());
+            let read = LoopReading { status, members, leases: 0, state_bytes: 0, revision };
+            shown.set(read, walk::Walked::default());
             let mut text = String::new();
             encode(&mut text, &shown.registry).unwrap();
             let line = text.lines().find_map(|line| line.strip_prefix("apply_lag_entries "));

@@ -37,7 +37,7 @@ class EmptyProjectTest {
       String printed = run(project, server.address(), "java", "-cp", "target/classes:" + jars, "Hello");
       assertEquals("holding deploy under token 1\nagain, under token 2\n", printed);
     } finally {
-      // What Maven has cached of this version is of no use to anybody.
+      // What Maven has cached of this version is of no use.
       Path cached = Path.of(System.getProperty("user.home"), ".m2/repository/dev/tenure");
       for (String artifact : List.of("tenure-parent", "tenure-client")) {
         run(project, null, "rm", "-rf", cached.resolve(artifact).resolve(version).toString());

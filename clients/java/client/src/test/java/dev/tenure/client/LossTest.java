@@ -181,10 +181,10 @@ class LossTest {
 
   @Test
   void withoutAnyMemberTheClientSaysSo() {
-    UnavailableException nobody = assertThrows(
+    UnavailableException unreachable = assertThrows(
         UnavailableException.class,
         () -> Client.builder().addresses("127.0.0.1:1").timeout(Duration.ofMillis(300)).connect());
-    assertTrue(nobody.getMessage().contains("127.0.0.1:1 refused"), nobody.getMessage());
-    assertTrue(nobody.retryable());
+    assertTrue(unreachable.getMessage().contains("127.0.0.1:1 refused"), unreachable.getMessage());
+    assertTrue(unreachable.retryable());
   }
 }

@@ -14,7 +14,7 @@ final class OwnAcquisition extends Acquisition implements StandingRequest.Outcom
   private final LeaseTiming timing;
   private final long reach;
 
-  /** The id of the lease that may have been granted although nobody uses it; 0 for none. */
+  /** The id of the lease that may have been granted although this client does not use it; 0 for none. */
   private long orphan;
 
   private boolean everSent;

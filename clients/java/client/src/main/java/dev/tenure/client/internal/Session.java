@@ -127,7 +127,7 @@ final class Session {
     return welcome;
   }
 
-  /** Takes the figures of the welcome; from now on the session serves requests. */
+  /** Takes the member, its leader and its limits from the welcome; from now on the session serves requests. */
   void welcomed(JsonNode it) {
     member = Json.decimal(it.path("header"), "member_id");
     if (it.has("leader")) {

@@ -17,29 +17,30 @@ type renewalPart struct {
 	number uint64
 }
 
-// wakeKeeper makes the goroutine look at once.
-func (c *Client) wakeKeeper() {
+// wakeRenewals makes the goroutine check the leases at once.
+func (c *Client) wakeRenewals() {
 	c.wakes.Add(1)
 	c.alarm.set(1)
 }
 
-// wakeKeeperBefore makes the goroutine look at once, if it would otherwise look after this moment or does not know when.
-func (c *Client) wakeKeeperBefore(at moment) {
-	if at < moment(c.nextBeat.Load()) {
-		c.wakeKeeper()
+// wakeRenewalsBefore makes the goroutine check at once, if it would otherwise check after this moment or does not know
+// when.
+func (c *Client) wakeRenewalsBefore(at moment) {
+	if at < moment(c.nextCheck.Load()) {
+		c.wakeRenewals()
 	}
 }
 
-// keep runs until the client has ended.
-func (c *Client) keep() {
+// renewLeases runs until the client has ended.
+func (c *Client) renewLeases() {
 	turn := 0
 	for {
 		before := c.wakes.Load()
-		// A lease that is registered while the time of the next look is not known wakes this goroutine.
-		c.nextBeat.Store(uint64(farMoment))
-		next := c.beat(&turn)
+		// A lease that is registered while the time of the next check is not known wakes this goroutine.
+		c.nextCheck.Store(uint64(farMoment))
+		next := c.checkLeases(&turn)
 		c.alarm.set(next)
-		c.nextBeat.Store(uint64(next))
+		c.nextCheck.Store(uint64(next))
 		// A goroutine that woke this one meanwhile may have set the alarm before this one did. Its wake-up must not be
 		// lost.
 		if c.wakes.Load() != before {
@@ -51,8 +52,8 @@ func (c *Client) keep() {
 	}
 }
 
-// beat ends what is over, sends the renewals that are due, and returns when to look again.
-func (c *Client) beat(turn *int) moment {
+// checkLeases ends what is over, sends the renewals that are due, and returns when to check again.
+func (c *Client) checkLeases(turn *int) moment {
 	leases := c.heldLeases()
 	due := false
 	for _, lease := range leases {
@@ -121,7 +122,7 @@ func (c *Client) renew(to *session, parts []renewalPart) {
 	window := ttlMax
 	leases := &wireLeases{}
 	for _, part := range parts {
-		window = min(window, part.lease.state.pace.window)
+		window = min(window, part.lease.state.timing.window)
 		leases.Leases = append(leases.Leases, decimal(part.lease.id))
 	}
 	var asked *ask
@@ -162,7 +163,7 @@ func (c *Client) awaitRenewal(to *session, asked *ask, parts []renewalPart, wind
 			go c.readHoldings(part.lease, window)
 		}
 	}
-	c.wakeKeeper()
+	c.wakeRenewals()
 }
 
 func failRenewal(parts []renewalPart) {

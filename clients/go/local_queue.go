@@ -4,19 +4,19 @@ package tenure
 
 import "context"
 
-// A turn is the local queue of one lock: one place, held until the lock is released.
-type turn struct {
+// A localQueue is the local queue of one lock: one place, held until the lock is released.
+type localQueue struct {
 	place chan struct{}
 	users int
 }
 
-// takeTurn waits for the local queue of a lock.
-func (h *heldLease) takeTurn(ctx context.Context, lock string, wait bool) error {
+// enterLocalQueue waits for the local queue of a lock.
+func (h *heldLease) enterLocalQueue(ctx context.Context, lock string, wait bool) error {
 	h.mu.Lock()
-	it := h.turns[lock]
+	it := h.localQueues[lock]
 	if it == nil {
-		it = &turn{place: make(chan struct{}, 1)}
-		h.turns[lock] = it
+		it = &localQueue{place: make(chan struct{}, 1)}
+		h.localQueues[lock] = it
 	}
 	it.users++
 	h.mu.Unlock()
@@ -38,27 +38,27 @@ func (h *heldLease) takeTurn(ctx context.Context, lock string, wait bool) error 
 			failed = ctx.Err()
 		}
 	}
-	h.leaveTurn(lock)
+	h.leaveLocalQueue(lock)
 	return failed
 }
 
-// giveTurn lets the next request of this process for the lock go on.
-func (h *heldLease) giveTurn(lock string) {
+// freeLocalQueue lets the next request of this process for the lock go on.
+func (h *heldLease) freeLocalQueue(lock string) {
 	h.mu.Lock()
-	it := h.turns[lock]
+	it := h.localQueues[lock]
 	h.mu.Unlock()
 	if it != nil {
 		<-it.place
-		h.leaveTurn(lock)
+		h.leaveLocalQueue(lock)
 	}
 }
 
-func (h *heldLease) leaveTurn(lock string) {
+func (h *heldLease) leaveLocalQueue(lock string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if it := h.turns[lock]; it != nil {
+	if it := h.localQueues[lock]; it != nil {
 		if it.users--; it.users == 0 {
-			delete(h.turns, lock)
+			delete(h.localQueues, lock)
 		}
 	}
 }

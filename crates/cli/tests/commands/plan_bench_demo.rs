@@ -1,4 +1,4 @@
-//! Tests plans, measurements, settings and the tour.
+//! Tests `plan`, `bench`, `top` without a terminal, `config check` and `demo`.
 
 use crate::stage::{at, json, objects, ok, one, run};
 
@@ -122,8 +122,7 @@ fn the_tour_is_told_to_programs_too() {
     let events: Vec<&str> = said.iter().map(|it| it["event"].as_str().unwrap()).collect();
     let expected = [
         "ready", "scene", "acquired", "queued", "acquired", "scene", "cut_off", "lost", "acquired",
-        "nobody", "scene", "killed", "leads", "held", "scene", "written", "refused", "read",
-        "ended",
+        "free", "scene", "killed", "leads", "held", "scene", "written", "refused", "read", "ended",
     ];
     assert_eq!(events, expected, "{said:?}");
     let tokens: Vec<u64> = said

@@ -10,14 +10,14 @@ use tokio::net::TcpStream;
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// The sum of all series whose lines begin with this text. A missing series is an error, not zero.
-pub(crate) async fn figure(at: SocketAddr, series: &str) -> f64 {
-    let found = figure_if_any(at, series).await;
-    found.unwrap_or_else(|| panic!("no figure begins with `{series}`"))
+pub(crate) async fn metric(at: SocketAddr, series: &str) -> f64 {
+    let found = metric_if_any(at, series).await;
+    found.unwrap_or_else(|| panic!("no series begins with `{series}`"))
 }
 
 /// The same without the error: a member does not show a metric of requests that it never received.
-pub(crate) async fn figure_if_any(at: SocketAddr, series: &str) -> Option<f64> {
-    let text = tokio::time::timeout(WITHIN, shown(at)).await.expect("the figures come in time");
+pub(crate) async fn metric_if_any(at: SocketAddr, series: &str) -> Option<f64> {
+    let text = tokio::time::timeout(WITHIN, shown(at)).await.expect("the metrics come in time");
     let lines = text.lines().filter(|line| line.starts_with(series));
     let number = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
     lines.map(number).reduce(|sum, each| sum + each)

@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Timeout;
 
 /** What 1,000 idle leases cost in one process, and how many locks per second one client takes and gives back. */
 @Timeout(180)
-class FiguresTest {
+class MeasurementsTest {
   private static final int LEASES = 1_000;
 
   @Test
@@ -45,7 +45,7 @@ class FiguresTest {
       // What is free after they were given back is what they took.
       long heap = heapHeld - heap();
       System.out.printf(
-          Locale.ROOT, "figures java idle_leases=%d heap_kib_each=%.1f rss_mib=%d threads=%d cpu_percent=%.2f%n",
+          Locale.ROOT, "measured java idle_leases=%d heap_kib_each=%.1f rss_mib=%d threads=%d cpu_percent=%.2f%n",
           LEASES, heap / 1024.0 / LEASES, rss, Thread.activeCount(), share);
       assertTrue(heap < 20L * 1024 * LEASES, "20 KiB for a lease are more than enough: " + heap);
       assertTrue(share < 25, "a quarter of a core is more than enough: " + share);
@@ -70,7 +70,7 @@ class FiguresTest {
         Client client = server.client("cycles")) {
       double one = cycles(client, 1);
       double many = cycles(client, 64);
-      System.out.printf(Locale.ROOT, "figures java cycles_per_s_1=%.0f cycles_per_s_64=%.0f%n", one, many);
+      System.out.printf(Locale.ROOT, "measured java cycles_per_s_1=%.0f cycles_per_s_64=%.0f%n", one, many);
       assertTrue(many > one);
     }
   }

@@ -4,26 +4,26 @@ use std::fmt::Write;
 
 /// The results of one run, in the order in which they were taken.
 #[derive(Default)]
-pub(crate) struct RunFigures(Vec<Figure>);
+pub(crate) struct RunResults(Vec<RunResult>);
 
-struct Figure {
+struct RunResult {
     name: String,
     value: f64,
     /// What the result means, with its unit and the target value, if there is one.
     meaning: String,
 }
 
-impl RunFigures {
+impl RunResults {
     pub(crate) fn add(&mut self, name: impl Into<String>, value: f64, meaning: impl Into<String>) {
         let (name, meaning) = (name.into(), meaning.into());
         eprintln!("  {name}={}  {meaning}", shown(value));
-        self.0.push(Figure { name, value, meaning });
+        self.0.push(RunResult { name, value, meaning });
     }
 
     pub(crate) fn as_text(&self) -> String {
-        let width = self.0.iter().map(|figure| figure.name.len() + 1).max().unwrap_or(0);
+        let width = self.0.iter().map(|result| result.name.len() + 1).max().unwrap_or(0);
         let mut text = String::new();
-        for Figure { name, value, meaning } in &self.0 {
+        for RunResult { name, value, meaning } in &self.0 {
             let named = format!("{name}=");
             writeln!(text, "{named:<width$} {:>12}  {meaning}", shown(*value))
                 .expect("writing to a string succeeds");
@@ -35,7 +35,7 @@ impl RunFigures {
         let fields: Vec<String> = self
             .0
             .iter()
-            .map(|figure| format!("\"{}\":{}", figure.name, shown(figure.value)))
+            .map(|result| format!("\"{}\":{}", result.name, shown(result.value)))
             .collect();
         format!("{{{}}}", fields.join(","))
     }

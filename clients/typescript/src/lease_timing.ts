@@ -12,7 +12,7 @@ const TTL_MIN_US = 100_000;
 const TTL_MAX_US = 3_600_000_000;
 
 /** The times of a lease do not fit each other. */
-export class PaceError extends Error {
+export class LeaseTimingError extends Error {
   constructor(
     readonly kind: "ttl" | "window" | "grace",
     message: string,
@@ -21,12 +21,12 @@ export class PaceError extends Error {
     readonly mostUs?: number,
   ) {
     super(message);
-    this.name = "PaceError";
+    this.name = "LeaseTimingError";
   }
 }
 
 /** The times of one lease, all derived from its ttl. */
-export class Pace {
+export class LeaseTiming {
   /** How long the lease lives in the cluster after a renewal. */
   readonly ttlUs: number;
   /** How long the client relies on the lease after a renewal was sent. */
@@ -46,7 +46,7 @@ export class Pace {
    */
   constructor(ttlUs: number, windowUs?: number, graceUs?: number) {
     if (!Number.isSafeInteger(ttlUs) || ttlUs < TTL_MIN_US || ttlUs > TTL_MAX_US) {
-      throw new PaceError("ttl", `a ttl of ${shown(ttlUs)} is not between 100ms and 1h`);
+      throw new LeaseTimingError("ttl", `a ttl of ${shown(ttlUs)} is not between 100ms and 1h`);
     }
     this.ttlUs = ttlUs;
     this.renewAfterUs = Math.floor(ttlUs / 3);
@@ -57,14 +57,14 @@ export class Pace {
     if (windowUs !== undefined && !(windowUs > this.renewAfterUs && windowUs <= most)) {
       const fits = `more than ${shown(this.renewAfterUs)}, at most ${shown(most)}`;
       const message = `window ${shown(windowUs)} does not fit ttl ${shown(ttlUs)} (${fits})`;
-      throw new PaceError("window", message, this.renewAfterUs, most);
+      throw new LeaseTimingError("window", message, this.renewAfterUs, most);
     }
     this.windowUs = windowUs ?? Math.floor(ttlUs / 2);
     this.overdueAfterUs = Math.floor((this.renewAfterUs + this.windowUs) / 2);
     const left = this.surelyLivesUs - this.windowUs;
     if (graceUs !== undefined && !(graceUs >= 0 && graceUs <= left)) {
       const message = `grace ${shown(graceUs)} does not fit ttl ${shown(ttlUs)} (at most ${shown(left)})`;
-      throw new PaceError("grace", message, undefined, left);
+      throw new LeaseTimingError("grace", message, undefined, left);
     }
   }
 }
