@@ -136,9 +136,13 @@ impl Machine {
             && self.is_live(record.lease)
             && locks <= self.tokens_left()
             && self.waits_of(place).all(|(slot, wait)| {
-                self.locks.at(wait.lock).queue.first == Some(slot)
-                    && self.admits(wait.lock, wait.mode)
-                    && !self.is_drained(wait.lock)
+                // An upgrade is grantable beside its own hold, and a drained prefix does not hold it back.
+                let lock = self.locks.at(wait.lock);
+                lock.queue.first == Some(slot)
+                    && match record.upgrade {
+                        true => lock.grants.len == 1,
+                        false => self.admits(wait.lock, wait.mode) && !self.is_drained(wait.lock),
+                    }
             })
     }
 

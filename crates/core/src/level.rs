@@ -46,3 +46,9 @@ pub const LEVEL_HAND_ON: u16 = 10;
 /// set. Below it the machine refuses such a request and [`Command::Resize`](crate::request::Command::Resize) as
 /// `Malformed`.
 pub const LEVEL_SHARES: u16 = 11;
+
+/// The level from which on several slots cost no more than they must: names and metadata are written once for all slots
+/// of a request, and grants count against the quotas of their owner until they are gone. From it on, too, an upgrade
+/// that is granted at once is searched for deadlocks, a request is recognised after its semaphore was resized, and a
+/// min hold lasts that was handed on.
+pub const LEVEL_REPAIRED_SHARES: u16 = 12;

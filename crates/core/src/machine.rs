@@ -27,7 +27,7 @@ use crate::state::slab::{Slab, SlabIndex};
 use crate::state::touched::TouchedLocks;
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = crate::request::LEVEL_SHARES;
+pub const LEVEL_MAX: u16 = crate::request::LEVEL_REPAIRED_SHARES;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better
@@ -37,6 +37,9 @@ const LEVEL_FIRST: u16 = 1;
 /// From this level on, every duration that the cluster promises to a client lasts one millisecond of the machine's
 /// clock longer.
 const LEVEL_ROUNDED_UP: u16 = 2;
+
+/// How many bytes of outcomes are collected before they are hashed.
+const HASH_BUFFER_BYTES: usize = 64 * 1024;
 
 /// The state machine: everything the cluster has agreed on.
 pub struct Machine {
@@ -312,17 +315,27 @@ impl Machine {
 
     fn roll_hash(&mut self, log_term: Term, payload: &[u8], outcomes: &[Outcome]) {
         let buffer = &mut self.now.buffer;
+        let mut hasher = Xxh3Default::new();
         buffer.clear();
         buffer.extend_from_slice(&self.rolling_hash.to_le_bytes());
         // Items that ended because they were due have no outcome, but they have changed these numbers.
         for number in [log_term.0, self.clock_ms, self.revision.0, self.counter] {
             buffer.extend_from_slice(&number.to_le_bytes());
         }
-        outcomes.iter().for_each(|outcome| put_outcome(buffer, outcome));
-        let mut hasher = Xxh3Default::new();
+        for outcome in outcomes {
+            put_outcome(buffer, outcome, self.level);
+            // The hash does not depend on how the bytes are divided.
+            if buffer.len() > HASH_BUFFER_BYTES {
+                hasher.update(buffer);
+                buffer.clear();
+            }
+        }
         hasher.update(buffer);
         hasher.update(payload);
         self.rolling_hash = hasher.digest128();
+        // A long answer must not occupy memory for ever.
+        buffer.clear();
+        buffer.shrink_to(2 * HASH_BUFFER_BYTES);
     }
 
     /// Checks the whole state after every command, in debug builds and while the state is small.
@@ -332,6 +345,80 @@ impl Machine {
             && let Err(violation) = self.check_invariants()
         {
             panic!("{}: {}", violation.invariant, violation.detail);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{encode_request, seal_labelled};
+    use crate::outcome::Answer;
+    use crate::request::{
+        Acquire, Ask, AskLease, AskWait, Asks, Command, LeaseRef, NewLease, Purpose, Request,
+        RequestId,
+    };
+    use tenure_types::Mode;
+
+    #[test]
+    fn a_long_answer_leaves_no_long_buffer_behind() {
+        let id = LeaseId::new(1).expect("a lease's number");
+        let long = "n".repeat(500);
+        let acquire = Command::Acquire(Acquire {
+            lease: AskLease::Existing(LeaseRef::Id(id)),
+            locks: Asks::One(Ask { lock: &long, mode: Mode::Slot { of: 600, take: 600 } }),
+            wait: AskWait::Unlimited,
+            metadata: b"",
+            lock_delay_ms: 0,
+            max_hold_ms: None,
+            min_hold_ms: 0,
+            progress_within_ms: 0,
+            supersede: None,
+            resume: false,
+            priority: 0,
+            purpose: Purpose::Lock,
+            independent: false,
+        });
+        for level in [crate::request::LEVEL_SHARES, LEVEL_MAX] {
+            let mut machine = Machine::new(Epoch::default());
+            let new = NewLease { id, ttl_ms: 60_000, client: "a", metadata: b"" };
+            let mut commands = Vec::from([
+                Command::RaiseLevel { level },
+                Command::GrantLease(new),
+                acquire.clone(),
+            ]);
+            // The same request again and again: every answer names all slots.
+            commands.extend((0..20).map(|_| acquire.clone()));
+            let requests: Vec<Vec<u8>> = commands
+                .into_iter()
+                .map(|command| {
+                    let mut out = Vec::new();
+                    encode_request(
+                        &Request { principal: "", id: RequestId::None, command },
+                        &mut out,
+                    );
+                    out
+                })
+                .collect();
+            let entry = seal_labelled(Term(1), 0, None, requests.iter().map(Vec::as_slice));
+            let mut effects = Effects::default();
+            machine.apply(Term(1), Some(&entry), &mut effects);
+            let last = effects.outcomes.last().expect("an outcome");
+            let Ok(Answer::Acquired(acquired)) = &last.result else { panic!("{last:?}") };
+            assert_eq!(acquired.grants.as_slice().len(), 600);
+            let kept = machine.now.buffer.capacity();
+            assert!(kept <= 2 * HASH_BUFFER_BYTES, "level {level}: {kept} bytes");
+            // The name is written once, so that an answer has a few bytes for each slot.
+            let mut bytes = Vec::new();
+            put_outcome(&mut bytes, last, level);
+            assert_eq!(
+                bytes.len() < 600 * 10,
+                level == LEVEL_MAX,
+                "level {level}: {}",
+                bytes.len()
+            );
+            let read = crate::codec::decode_outcome(&bytes).expect("it is read in both forms");
+            assert_eq!(&read, last);
         }
     }
 }

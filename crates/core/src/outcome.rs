@@ -251,8 +251,8 @@ pub enum Notice {
         /// its end.
         word: Option<Box<TakenBy>>,
     },
-    /// A place is gone because its wait limit passed, a newer request of its group has replaced it, or its semaphore
-    /// has fewer slots now than it requested.
+    /// A place is gone because its wait limit passed, a newer request of its group has replaced it, its semaphore has
+    /// fewer slots now than it requested, or the hold that it was to upgrade has ended.
     WaitEnded {
         /// The lease.
         lease: Handle,

@@ -36,7 +36,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("repeated_request_runs_again", &["S7"]),
     ("full_ttl_on_new_term", &["T1"]),
     ("wrong_term_entry_counts", &["T1", "T2"]),
-    ("stopped_without_token_check", &["S4"]),
+    // It may end the cooling of another grant.
+    ("stopped_without_token_check", &["S4", "T2"]),
     ("force_frees_at_once", &["T2"]),
     ("lock_delay_forgotten", &["T2"]),
     ("false_deadlock_for_shared_holders", &["Q4"]),
@@ -80,6 +81,15 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("grown_semaphore_forgets_waiters", &["Q2"]),
     ("too_large_waiter_stays", &["Q9"]),
     ("size_not_in_snapshot", &["S10"]),
+    ("held_answer_remembered_whole", &["S18", "S7"]),
+    ("resting_grant_costs_nothing", &["A4"]),
+    ("metadata_in_every_event", &["S18"]),
+    ("upgrade_at_once_not_searched", &["Q4"]),
+    ("resized_request_not_recognised", &["Q3"]),
+    ("handed_min_hold_abandoned", &["T5"]),
+    ("upgrade_forgotten_when_alone", &["Q2"]),
+    ("closed_prefix_of_a_long_name_stays", &["S15"]),
+    ("lost_upgrade_is_a_timeout", &["Q8"]),
 ];
 
 /// Selects a planted bug by number; 0 selects none.

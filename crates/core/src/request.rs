@@ -10,7 +10,7 @@ use crate::access::AccessChange;
 
 pub use crate::level::{
     LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY,
-    LEVEL_PROGRESS, LEVEL_RECORDS, LEVEL_SETTERS, LEVEL_SHARES,
+    LEVEL_PROGRESS, LEVEL_RECORDS, LEVEL_REPAIRED_SHARES, LEVEL_SETTERS, LEVEL_SHARES,
 };
 
 /// One command with the request id that makes it safe to send twice.

@@ -4,7 +4,7 @@
 //! the notice of a grant, a loss or an end has passed before the answer that it belongs after: the session was not
 //! attached to the lease yet, or its client did not know what the notice was about. The session gets that notice again.
 
-use tenure_core::event::{Cause, Event};
+use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Hold, LeaseRef};
 use tenure_core::{Filter, Machine};
@@ -77,12 +77,16 @@ fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Ve
 }
 
 /// Why a place is gone other than by its wait limit, as far as the history tells: a newer request of its group has
-/// replaced it, or its semaphore has too few slots.
+/// replaced it, its semaphore has too few slots, or the hold that it was to upgrade has ended.
 fn wait_ended(machine: &Machine, place: PlaceNumber, since: Revision) -> Option<Refusal> {
     let events = machine.events(since.next(), Filter::All, LOOK_MAX).ok()?;
-    let ends = |cause| matches!(cause, Cause::Superseded | Cause::TooManySlots);
+    let ends = |cause| matches!(cause, Cause::Superseded | Cause::TooManySlots | Cause::Left);
     let is_it = |event: &&Event| ends(event.cause) && event.place == Some(place);
     let batch = events.batches.iter().find(|batch| batch.events.iter().any(|it| is_it(&it)))?;
+    if let Some(left) = batch.events.iter().find(|event| is_it(event) && event.cause == Cause::Left)
+    {
+        return hold_ended(batch, left);
+    }
     // The newer request joined the queue in the same revision.
     if let Some(newer) = batch.events.iter().find(|event| event.cause == Cause::Queued) {
         let (client, lease) = (newer.client.clone()?, newer.lease?);
@@ -98,22 +102,36 @@ fn wait_ended(machine: &Machine, place: PlaceNumber, since: Revision) -> Option<
     batch.events.iter().filter(is_it).find_map(too_large)
 }
 
+/// The refusal of an upgrade whose hold ended in the same revision in which it left the queue.
+fn hold_ended(batch: &Batch, left: &Event) -> Option<Refusal> {
+    let Subject::Lock(lock) = &left.subject else { return None };
+    let of_hold = |event: &&Event| {
+        event.subject == left.subject
+            && event.lease == left.lease
+            && event.token.is_some()
+            && ends_hold(event.cause)
+    };
+    batch.events.iter().find(of_hold).map(|_| Refusal::NotHolder { lock: lock.clone() })
+}
+
 /// Why a grant ended, as far as the history tells.
 fn cause_of(machine: &Machine, lock: &str, token: Token, since: Revision) -> Cause {
     let events = machine.events(since.next(), Filter::Exact(lock), LOOK_MAX).ok();
     let events = events.into_iter().flat_map(|events| events.batches).flat_map(|it| it.events);
-    let ends = |cause| {
-        matches!(
-            cause,
-            Cause::Released
-                | Cause::Expired
-                | Cause::Revoked
-                | Cause::Forced
-                | Cause::MaxHold
-                | Cause::NoProgress
-                | Cause::HandedOn
-        )
-    };
     let mut causes = events.filter(|event| event.token == Some(token)).map(|event| event.cause);
-    causes.find(|cause| ends(*cause)).unwrap_or(Cause::Expired)
+    causes.find(|cause| ends_hold(*cause)).unwrap_or(Cause::Expired)
+}
+
+/// Whether an event with this cause and a token ends a hold.
+fn ends_hold(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Released
+            | Cause::Expired
+            | Cause::Revoked
+            | Cause::Forced
+            | Cause::MaxHold
+            | Cause::NoProgress
+            | Cause::HandedOn
+    )
 }

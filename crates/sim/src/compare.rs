@@ -65,7 +65,23 @@ pub fn notices(machine: &Effects, model: &Effects) -> CheckResult {
             .iter()
             .zip(&model.notices)
             .all(|(left, right)| notice_without_handle(left) == *right);
-    if same { Ok(()) } else { differ("model", "notices", &machine.notices, &model.notices) }
+    if same {
+        return Ok(());
+    }
+    // An upgrade that ends with its hold is told so.
+    let of_hold = |notice: &Notice| match notice {
+        Notice::WaitEnded { refusal, .. } => {
+            matches!(refusal.as_deref(), Some(Refusal::NotHolder { .. }))
+        }
+        _ => false,
+    };
+    let mut pairs = machine.notices.iter().zip(&model.notices);
+    let first = pairs.find(|(left, right)| notice_without_handle(left) != **right);
+    let invariant = match first {
+        Some((left, right)) if of_hold(left) != of_hold(right) => "Q8",
+        _ => "model",
+    };
+    differ(invariant, "notices", &machine.notices, &model.notices)
 }
 
 /// Compares the new events of both.
@@ -105,7 +121,7 @@ pub fn views(machine: &ObservedState, model: &ObservedState) -> CheckResult {
     same("W3", "revision", &machine.revision, &model.revision)?;
     same("W3", "floor", &machine.floor, &model.floor)?;
     same("T1", "next due", &machine.next_due, &model.next_due)?;
-    same("model", "state bytes", &machine.state_bytes, &model.state_bytes)
+    same("S18", "state bytes", &machine.state_bytes, &model.state_bytes)
 }
 
 fn locks(machine: &ObservedState, model: &ObservedState) -> CheckResult {
@@ -170,6 +186,9 @@ fn outcome_invariant(
             "S2"
         }
         (Ok(Answer::Downgraded { .. }), Ok(Answer::Downgraded { .. })) => "S2",
+        // What is held now, or what was held when the request was first answered.
+        (Ok(Answer::AlreadyHeld(_)), Ok(Answer::AlreadyHeld(_) | Answer::Left)) => "S7",
+        (_, Ok(Answer::Undrained { .. })) => "S15",
         (Ok(Answer::HandedOn { .. }), _) | (_, Ok(Answer::HandedOn { .. })) => "S16",
         (Ok(Answer::Queued(left)), Ok(Answer::Queued(right))) if left.place != right.place => "Q3",
         (Ok(Answer::Queued(_)), Ok(Answer::Queued(_))) => "Q1",
@@ -212,6 +231,8 @@ fn event_invariant(machine: Option<&Event>, model: Option<&Event>) -> &'static s
                 "Q3"
             } else if left.left_ms != right.left_ms {
                 if left.cause == Cause::Released { "T5" } else { "T2" }
+            } else if left.cause == Cause::Granted && left.value != right.value {
+                "S18"
             } else {
                 "model"
             }

@@ -1,15 +1,16 @@
 //! Validates the names of locks, keys and clients and stores them compactly.
 
-use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::borrow::Borrow;
 use core::cmp::Ordering;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::ops::Deref;
 
-/// Names up to this many bytes are stored inline, longer ones on the heap. With this size a name takes half a cache
-/// line and most names in use need no allocation.
+/// Names up to this many bytes are stored inline, longer ones on the heap, where copies of a name share the text: one
+/// answer may name a lock for each of a thousand slots. With this size a name takes half a cache line and most names in
+/// use need no allocation.
 const INLINE_MAX: usize = 30;
 
 /// The name of a lock, key, client or principal: 1 to 512 bytes of UTF-8 without control
@@ -20,7 +21,7 @@ pub struct Name(Form);
 #[derive(Clone)]
 enum Form {
     Inline { len: u8, bytes: [u8; INLINE_MAX] },
-    Heap(Box<str>),
+    Heap(Arc<str>),
 }
 
 /// Why a text is not a valid name.
@@ -76,7 +77,7 @@ impl Name {
                 bytes[..len].copy_from_slice(text.as_bytes());
                 Self(Form::Inline { len: short, bytes })
             }
-            _ => Self(Form::Heap(Box::from(text))),
+            _ => Self(Form::Heap(Arc::from(text))),
         }
     }
 

@@ -10,13 +10,14 @@ use tenure_types::{
 use super::access::{get_quota_setter, put_quota_setter};
 use super::request::get_lease_id;
 use super::{Malformed, Reader, Writer};
+use crate::level::{LEVEL_REPAIRED_SHARES, LEVEL_SHARES};
 use crate::outcome::{
     Acquired, Answer, Grants, KeyWritten, LeaseGrant, LockGrant, Outcome, Queued, Renewal,
 };
 
-/// Encodes an outcome, to be sent to the member that forwarded the command.
+/// Encodes an outcome, to be sent to the member that forwarded the command, in the form that members of all levels read.
 pub fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
-    put_outcome(out, outcome);
+    put_outcome(out, outcome, LEVEL_SHARES);
 }
 
 /// Decodes an outcome that [`encode_outcome`] wrote.
@@ -27,12 +28,12 @@ pub fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Malformed> {
     Ok(outcome)
 }
 
-pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
+pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome, level: u16) {
     out.put(outcome.revision.0);
     match &outcome.result {
         Ok(answer) => {
             out.put_u8(0);
-            put_answer(out, answer);
+            put_answer(out, answer, level);
         }
         Err(refusal) => {
             out.put_u8(1);
@@ -51,7 +52,7 @@ pub(crate) fn get_outcome(reader: &mut Reader<'_>) -> Result<Outcome, Malformed>
     Ok(Outcome { revision, result })
 }
 
-fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
+fn put_answer(out: &mut Vec<u8>, answer: &Answer, level: u16) {
     match answer {
         Answer::LeaseGranted(lease) => {
             out.put_u8(1);
@@ -76,7 +77,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             out.put_u8(4);
             put_lease(out, &acquired.lease);
             out.put(acquired.place.0);
-            put_grants(out, &acquired.grants);
+            put_grants(out, &acquired.grants, level);
         }
         Answer::Queued(queued) => {
             out.put_u8(5);
@@ -89,7 +90,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
         Answer::Left => out.put_u8(8),
         Answer::AlreadyHeld(grants) => {
             out.put_u8(9);
-            put_grants(out, grants);
+            put_grants(out, grants, level);
         }
         Answer::Downgraded { token } => {
             out.put_u8(10);
@@ -206,11 +207,19 @@ fn get_lease(reader: &mut Reader<'_>) -> Result<LeaseGrant, Malformed> {
     })
 }
 
-fn put_grants(out: &mut Vec<u8>, grants: &Grants) {
+/// From a level on, the name of a lock is written once for all its slots: an empty name stands for the one before it. A
+/// request may take 1,024 slots of a lock whose name has 512 bytes.
+fn put_grants(out: &mut Vec<u8>, grants: &Grants, level: u16) {
     let grants = grants.as_slice();
     out.put(grants.len() as u64);
+    let mut before = None;
     for grant in grants {
-        out.put_name(&grant.lock);
+        if level >= LEVEL_REPAIRED_SHARES && before == Some(&grant.lock) {
+            out.put_bytes(b"");
+        } else {
+            out.put_name(&grant.lock);
+        }
+        before = Some(&grant.lock);
         out.put(grant.token.get());
         out.put_optional(grant.slot.map(u64::from));
     }
@@ -218,8 +227,11 @@ fn put_grants(out: &mut Vec<u8>, grants: &Grants) {
 
 fn get_grants(reader: &mut Reader<'_>) -> Result<Grants, Malformed> {
     let len = reader.len(3)?;
-    let grant = |reader: &mut Reader<'_>| {
-        Ok(LockGrant { lock: reader.name()?, token: reader.token()?, slot: get_slot(reader)? })
+    let mut before = None;
+    let mut grant = |reader: &mut Reader<'_>| {
+        let lock = reader.optional_name()?.or_else(|| before.clone()).ok_or(Malformed)?;
+        before = Some(lock.clone());
+        Ok(LockGrant { lock, token: reader.token()?, slot: get_slot(reader)? })
     };
     (0..len).map(|_| grant(reader)).collect()
 }

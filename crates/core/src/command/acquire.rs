@@ -11,7 +11,9 @@ use super::queue::{Asker, PlaceOptions};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants, Notice};
-use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease, TAKE_MAX};
+use crate::request::{
+    Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, LEVEL_REPAIRED_SHARES, NewLease, TAKE_MAX,
+};
 use crate::state::due::DueKind;
 use crate::state::record::{
     AskCount, Grant, GrantOptions, GrantState, GrantTimes, IN_LEASE, IN_LOCK, IN_QUEUE,
@@ -105,7 +107,12 @@ impl Machine {
         let locate = |ask: &Ask<'a>| {
             self.check_name(ask.lock)?;
             let located = self.locate(*ask);
-            self.check_slots(located.ask.mode)?;
+            if self.level < LEVEL_REPAIRED_SHARES {
+                self.check_slots(located.ask.mode)?;
+            } else if located.ask.mode.slots() == Some(0) {
+                let (limit, bound) = (Limit::Slots, self.limits.get(Limit::Slots));
+                return Err(Refusal::Limit { limit, bound, asked: 0 });
+            }
             Ok(located)
         };
         let sorted = if let [only] = asks {
@@ -173,6 +180,10 @@ impl Machine {
         asks: &[Located<'_>],
     ) -> Result<(), Refusal> {
         for Located { ask, lock } in asks {
+            // Only now: what the lease has already is its own, however many slots there are by now.
+            if self.level >= LEVEL_REPAIRED_SHARES {
+                self.check_slots(ask.mode)?;
+            }
             if let Some(lock) = lock {
                 let slots = self.locks.at(*lock).slots.map(core::num::NonZeroU32::get);
                 if slots != ask.mode.slots() {
@@ -365,11 +376,27 @@ impl Machine {
                 let waits = self
                     .waits_of(place)
                     .map(|(_, wait)| (self.locks.at(wait.lock).name.as_bytes(), wait.mode));
-                let asked = asks.iter().map(|other| (other.ask.lock.as_bytes(), other.ask.mode));
+                let asked =
+                    asks.iter().map(|other| (other.ask.lock.as_bytes(), self.recognised(other)));
                 return if waits.eq(asked) { Ok(HeldPart::Waits(place)) } else { Err(overlap()) };
             }
         }
         Ok(HeldPart::Nothing)
+    }
+
+    /// The mode by which a request is recognised as one that was made before. The number of slots may have been set
+    /// since, and not be set any more.
+    fn recognised(&self, located: &Located<'_>) -> Mode {
+        let slots = located.lock.and_then(|lock| self.locks.at(lock).slots);
+        match slots {
+            Some(slots)
+                if self.level >= LEVEL_REPAIRED_SHARES
+                    && !mutant!("resized_request_not_recognised") =>
+            {
+                located.ask.mode.resized(slots.get())
+            }
+            _ => located.ask.mode,
+        }
     }
 
     /// Returns the grants of a place, if they cover exactly these locks and modes.
@@ -385,10 +412,11 @@ impl Machine {
         }
         found.sort_unstable_by(|a, b| a.0.order().cmp(&b.0.order()));
         let mut next = found.iter();
-        let same = asks.iter().all(|Located { ask, .. }| {
-            next.by_ref().take(ask.mode.grants() as usize).all(|(grant, mode)| {
-                grant.lock.as_bytes() == ask.lock.as_bytes() && *mode == ask.mode.of_grant()
-            })
+        let same = asks.iter().all(|located| {
+            let (lock, asked) = (located.ask.lock.as_bytes(), self.recognised(located).of_grant());
+            let count = located.ask.mode.grants() as usize;
+            let mut grants = next.by_ref().take(count);
+            grants.all(|(grant, mode)| grant.lock.as_bytes() == lock && *mode == asked)
         });
         same.then(|| found.into_iter().map(|(grant, _)| grant).collect())
     }

@@ -1,8 +1,9 @@
 //! Detects deadlocks: refuses a wait that would close a cycle of leases that wait for each other.
 //!
 //! The check is a graph reduction. It supposes that every lease that waits for nothing releases all it holds, grants
-//! what becomes free, and repeats. A place that is never granted this way is deadlocked. Checking when a place is added
-//! is enough, because nothing else can close a cycle.
+//! what becomes free, and repeats. A place that is never granted this way is deadlocked. The check runs when a place is
+//! added and, from a level on, when a hold is upgraded at once while others wait for its lock. A semaphore that is made
+//! smaller can close a cycle too; that is not searched for.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;

@@ -9,6 +9,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Answer;
+use crate::request::LEVEL_REPAIRED_SHARES;
 use crate::state::drain::{DRAINS_MAX, Drain};
 use crate::state::slab::SlabIndex;
 
@@ -48,7 +49,14 @@ impl Machine {
         prefix: &str,
         said: TakeAwayDetails<'_>,
     ) -> Result<Answer, Refusal> {
-        self.check_prefix(prefix)?;
+        // A prefix that was closed while longer names were allowed can still be opened.
+        let known =
+            self.level >= LEVEL_REPAIRED_SHARES && !mutant!("closed_prefix_of_a_long_name_stays");
+        if known && !prefix.is_empty() {
+            self.check_known_name(prefix)?;
+        } else {
+            self.check_prefix(prefix)?;
+        }
         self.check_said(said)?;
         let Some(drain) = self.drains.remove(prefix) else {
             return Ok(Answer::Undrained { existed: false });
@@ -59,8 +67,10 @@ impl Machine {
             let below = |lock: SlabIndex| {
                 self.locks.at(lock).name.as_bytes().starts_with(prefix.as_bytes())
             };
-            let waits = self.waits.iter().map(|(_, wait)| wait.lock);
-            let locks: Vec<SlabIndex> = waits.filter(|&lock| below(lock)).collect();
+            // The first wait of each queue stands for its lock.
+            let first = self.waits.iter().filter(|(_, wait)| wait.in_queue.before.is_none());
+            let locks: Vec<SlabIndex> =
+                first.map(|(_, wait)| wait.lock).filter(|&lock| below(lock)).collect();
             locks.into_iter().for_each(|lock| self.touch(lock));
         }
         Ok(Answer::Undrained { existed: true })

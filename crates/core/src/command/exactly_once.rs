@@ -8,10 +8,10 @@ use super::name;
 use crate::codec::command_bytes;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
-use crate::request::{Command, LeaseRef, Request, RequestId};
+use crate::request::{Command, LEVEL_REPAIRED_SHARES, LeaseRef, Request, RequestId};
 use crate::state::list::ListLink;
 use crate::state::record::{
-    AskCount, AskRecord, IN_LEASE, IN_ORDER, KeyRequest, Remembered, SeqRequest,
+    AskCount, AskRecord, HeldRecord, IN_LEASE, IN_ORDER, KeyRequest, Remembered, SeqRequest,
 };
 use crate::state::slab::SlabIndex;
 
@@ -89,7 +89,7 @@ impl Machine {
         // The command may have ended the lease. Then there is no list to keep the record in.
         let alive = self.leases.get(lease).is_some_and(|lease| (lease.id, lease.created) == id);
         if alive && found.is_none() {
-            let answer = self.remember(&result);
+            let answer = self.remember(request, &result);
             // Search only now: the command may have removed the neighbouring records.
             let (before, _) = self.find_numbered(lease, seq);
             let in_lease = ListLink::default();
@@ -140,7 +140,7 @@ impl Machine {
             key: index.1.clone(),
             hash,
             since_ms: self.clock_ms,
-            answer: self.remember(&result),
+            answer: self.remember(request, &result),
             in_order: ListLink::default(),
         });
         self.key_request_order.push::<IN_ORDER, _>(&mut self.key_requests, slot);
@@ -204,16 +204,33 @@ impl Machine {
         (at, None)
     }
 
-    fn remember(&self, result: &Result<Answer, Refusal>) -> Remembered {
+    fn remember(&self, request: &Request<'_>, result: &Result<Answer, Refusal>) -> Remembered {
         let ask = |lease: &crate::outcome::LeaseGrant, place| {
             let (lease, created, asks) = (lease.id, lease.created, AskCount::first(self.level));
             Remembered::Ask(AskRecord { lease, created, place, asks })
         };
+        if let Ok(Answer::AlreadyHeld(_)) = result
+            && let Some(held) = self.held_record(&request.command)
+        {
+            return Remembered::Held(held);
+        }
         match result {
             Ok(Answer::Acquired(acquired)) => ask(&acquired.lease, acquired.place),
             Ok(Answer::Queued(queued)) => ask(&queued.lease, queued.place),
             other => Remembered::Outcome(Box::new(self.dated(other.clone()))),
         }
+    }
+
+    /// The record of a request to leave a queue whose lease holds the lock already.
+    fn held_record(&self, command: &Command<'_>) -> Option<HeldRecord> {
+        let Command::Leave { lease, lock } = command else { return None };
+        if self.level < LEVEL_REPAIRED_SHARES || mutant!("held_answer_remembered_whole") {
+            return None;
+        }
+        let slot = self.live_lease(*lease).ok()?;
+        let grant = self.grant_of(slot, self.lock_slot(lock)?)?;
+        let (lease, place) = (self.leases.at(slot), self.grants.at(grant).place);
+        Some(HeldRecord { lease: lease.id, created: lease.created, place })
     }
 
     /// Repeats the answer with its original revision, by which the caller of a key write identifies its own write.
@@ -222,6 +239,14 @@ impl Machine {
             Remembered::Outcome(outcome) => Outcome::clone(outcome),
             Remembered::Ask(ask) => {
                 self.dated(Ok(self.ask_standing(ask.lease, ask.created, ask.place)))
+            }
+            Remembered::Held(held) => {
+                let standing = self.ask_standing(held.lease, held.created, held.place);
+                self.dated(Ok(match standing {
+                    Answer::Acquired(acquired) => Answer::AlreadyHeld(acquired.grants),
+                    // It neither holds the locks any more nor waits for them.
+                    _ => Answer::Left,
+                }))
             }
         }
     }
@@ -265,7 +290,7 @@ impl KeyRequest {
 impl Remembered {
     fn name_bytes(&self) -> u64 {
         match self {
-            Remembered::Ask(_) => 0,
+            Remembered::Ask(_) | Remembered::Held(_) => 0,
             Remembered::Outcome(outcome) => match &outcome.result {
                 Ok(answer) => answer.name_bytes(),
                 Err(refusal) => refusal.name_bytes(),

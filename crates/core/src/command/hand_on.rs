@@ -5,13 +5,13 @@
 
 use tenure_types::{LeaseId, Refusal};
 
-use super::queue::Asker;
+use super::queue::{Asker, MetadataTold};
 use super::{TakeAwayDetails, name};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Grants, Notice};
-use crate::request::{Hold, LeaseRef};
-use crate::state::record::{GrantOptions, IN_LEASE};
+use crate::request::{Hold, LEVEL_REPAIRED_SHARES, LeaseRef};
+use crate::state::record::{AskCount, GrantOptions, IN_LEASE};
 use crate::state::slab::SlabIndex;
 
 impl Machine {
@@ -20,6 +20,10 @@ impl Machine {
         let not_waiting = || Refusal::NotWaiting { lock: name(hold.lock) };
         let place = self.receiver(grant, to).ok_or_else(not_waiting)?;
         if let Some(drained) = self.draining(hold.lock) {
+            // The record of this refusal has the reason of the drain, which may be long.
+            if self.level >= LEVEL_REPAIRED_SHARES {
+                self.check_space()?;
+            }
             return Err(drained);
         }
         if self.tokens_left() == 0 {
@@ -28,6 +32,7 @@ impl Machine {
         let record = self.grants.at(grant);
         let (lock, mode) = (record.lock, record.mode);
         let options = self.handed_options(grant, place);
+        let rests = self.min_hold_deadline(self.grants.at(grant)) > self.clock_ms;
         let number = self.places.at(place).number;
         self.emit_grant_to(
             grant,
@@ -40,9 +45,15 @@ impl Machine {
             self.remove_grant(grant);
         }
         let record = self.unlink_place(place);
-        let asker = Asker { lease: record.lease, options: &options, asks: record.asks };
+        // An abandoned request does not rest, because its caller never knew of the grant. The min hold of the giver must
+        // last all the same, so nobody abandons this grant.
+        let kept =
+            rests && self.level >= LEVEL_REPAIRED_SHARES && !mutant!("handed_min_hold_abandoned");
+        let asks = if kept { AskCount::UNCOUNTED } else { record.asks };
+        let asker = Asker { lease: record.lease, options: &options, asks };
         let before = self.grant_before(lock, mode);
-        let granted = self.insert_grant(lock, (mode, before), asker, record.number);
+        let granted =
+            self.insert_grant(lock, (mode, before), asker, record.number, MetadataTold::InEvent);
         let token = granted.token;
         self.now.notices.push(Notice::Granted {
             lease: self.handle(record.lease),

@@ -159,11 +159,12 @@ impl Machine {
     /// Removes a grant that is in no lease's list any more, and marks its lock as touched.
     pub(super) fn remove_grant(&mut self, slot: SlabIndex) {
         let lock = self.grants.at(slot).lock;
+        let kept = self.kept_by_ended(self.grants.at(slot));
         self.locks.at_mut(lock).grants.remove::<IN_LOCK, _>(&mut self.grants, slot);
         let grant = self.grants.remove(slot);
         self.state_bytes -= grant.weight();
         if let GrantState::Over(over) = &grant.state {
-            self.owners.count(over.owner, |used| used.ended -= 1);
+            self.owners.count(over.owner, |used| used.remove_ended(kept));
         }
         self.touch(lock);
     }

@@ -6,10 +6,10 @@ use tenure_types::{Name, Quota, Refusal};
 
 use crate::access::acting;
 use crate::machine::Machine;
-use crate::request::{LEVEL_ACCESS, LEVEL_RECORDS};
+use crate::request::{LEVEL_ACCESS, LEVEL_RECORDS, LEVEL_REPAIRED_SHARES};
 use crate::state::due::DueKind;
-use crate::state::owner::{OwnerId, Owners, Usage};
-use crate::state::record::{GrantState, IN_LEASE, Key, Lease, Place};
+use crate::state::owner::{EndedUsage, OwnerId, Owners, Usage};
+use crate::state::record::{Grant, GrantState, IN_LEASE, Key, Lease, Place};
 use crate::state::slab::SlabIndex;
 
 /// The principal that pays for a command, with what it uses so far; `None` if no principal does.
@@ -141,7 +141,8 @@ impl Machine {
                 GrantState::Held(_) => {}
                 GrantState::Over(over) => {
                     complete &= over.owner.is_none_or(|owner| owners.get(owner).is_some());
-                    owners.count(over.owner, |used| used.ended += 1);
+                    let kept = self.kept_by_ended(grant);
+                    owners.count(over.owner, |used| used.add_ended(kept));
                 }
             }
         }
@@ -165,6 +166,20 @@ impl Machine {
         }
         let unused = owners.iter().any(|(_, owner)| owner.used == Usage::default());
         (complete && !unused).then_some(owners)
+    }
+
+    /// What a grant that is over counts against the quotas of its owner. Who holds a lock for a moment with a long min
+    /// hold keeps others out for as long as if it held the lock.
+    pub(super) fn kept_by_ended(&self, grant: &Grant) -> EndedUsage {
+        if self.level < LEVEL_REPAIRED_SHARES || mutant!("resting_grant_costs_nothing") {
+            return EndedUsage::default();
+        }
+        EndedUsage { locks: 1, bytes: grant.options.metadata().len() as u64 }
+    }
+
+    /// Counts what every principal uses anew, at a level that counts otherwise than the one before.
+    pub(super) fn recount_owners(&mut self) {
+        self.owners = self.count_owners().expect("A4: every record has an owner that exists");
     }
 
     /// Removes owners that have nothing, after their records were removed without counting.

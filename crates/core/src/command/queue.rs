@@ -10,7 +10,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::{Cause, UPGRADE};
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Grants, Notice};
-use crate::request::{Acquire, Purpose};
+use crate::request::{Acquire, LEVEL_REPAIRED_SHARES, Purpose};
 use crate::state::due::DueKind;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::record::{
@@ -40,6 +40,15 @@ pub(super) struct PlaceOptions<'a> {
     pub(super) independent: bool,
     pub(super) upgrade: bool,
     pub(super) priority: u8,
+}
+
+/// Where the metadata of a request is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum MetadataTold {
+    /// In the event of this grant.
+    InEvent,
+    /// In the event of the first slot. A request may take 1,024 slots with 4 KiB of metadata.
+    Before,
 }
 
 impl<'a> PlaceOptions<'a> {
@@ -76,7 +85,10 @@ impl Machine {
     /// Marks a lock as touched: its queue may advance, or the lock may be idle.
     pub(super) fn touch(&mut self, lock: SlabIndex) {
         let record = self.locks.at(lock);
-        if record.queue.len == 0 {
+        let is_upgrade = |first| self.places.at(self.waits.at(first).place).upgrade;
+        let forgotten =
+            mutant!("upgrade_forgotten_when_alone") && record.queue.first.is_some_and(is_upgrade);
+        if record.queue.len == 0 || forgotten {
             self.now.idle.push(lock);
         } else if !mutant!("release_forgets_waiters") {
             self.now.touched.insert(&record.name, lock);
@@ -387,8 +399,21 @@ impl Machine {
         grants: &mut Vec<outcome::LockGrant>,
     ) {
         let lost = u32::from(mutant!("last_slot_not_granted") && mode.grants() > 1);
+        // Each search for a free slot begins after the slot that was just granted, because all below it are taken.
+        let (mut told, mut free) = (MetadataTold::InEvent, (0, None));
         for _ in lost..mode.grants() {
-            grants.push(self.grant_lock(lock, mode.of_grant(), asker, place));
+            let at = match mode {
+                Mode::Slot { of, .. } => self.free_slot(lock, of, free),
+                Mode::Exclusive | Mode::Shared => self.insertion_point(lock, mode),
+            };
+            grants.push(self.insert_grant(lock, at, asker, place, told));
+            free = match at {
+                (GrantMode::Slot(slot), before) => (slot + 1, self.grant_after(lock, before)),
+                _ => free,
+            };
+            if self.level >= LEVEL_REPAIRED_SHARES && !mutant!("metadata_in_every_event") {
+                told = MetadataTold::Before;
+            }
         }
     }
 
@@ -401,7 +426,7 @@ impl Machine {
         place: PlaceNumber,
     ) -> outcome::LockGrant {
         let at = self.insertion_point(lock, mode);
-        self.insert_grant(lock, at, asker, place)
+        self.insert_grant(lock, at, asker, place, MetadataTold::InEvent)
     }
 
     /// Grants one lock in this mode, after that grant of the lock.
@@ -411,6 +436,7 @@ impl Machine {
         (mode_now, before): (GrantMode, Option<SlabIndex>),
         asker: Asker<'_>,
         place: PlaceNumber,
+        told: MetadataTold,
     ) -> outcome::LockGrant {
         let token = self.next_token();
         let grant = self.grants.insert(Grant {
@@ -460,7 +486,7 @@ impl Machine {
                 mode: Some(mode_now.asked(record.slots)),
                 slot,
                 place: Some(place),
-                value: (!metadata.is_empty()).then_some(metadata),
+                value: (!metadata.is_empty() && told == MetadataTold::InEvent).then_some(metadata),
                 ..EventRef::new(Cause::Granted, SubjectRef::Lock(record.name.as_bytes()))
             },
         );
@@ -474,18 +500,34 @@ impl Machine {
         match mode {
             Mode::Exclusive => (GrantMode::Exclusive, grants.last),
             Mode::Shared => (GrantMode::Shared, grants.last),
-            Mode::Slot { .. } => {
-                let mut free = 0;
-                let mut before = None;
-                for (slot, grant) in grants.iter::<IN_LOCK, _>(&self.grants) {
-                    if grant.mode != GrantMode::Slot(free) {
-                        break;
-                    }
-                    free += 1;
-                    before = Some(slot);
-                }
-                (GrantMode::Slot(free), before)
-            }
+            Mode::Slot { of, .. } => self.free_slot(lock, of, (0, None)),
+        }
+    }
+
+    /// Returns the lowest free slot and the grant after which to insert its grant. All slots below the given one are
+    /// taken, and the given grant has the last of them.
+    fn free_slot(
+        &self,
+        lock: SlabIndex,
+        of: u32,
+        (mut free, mut before): (u32, Option<SlabIndex>),
+    ) -> (GrantMode, Option<SlabIndex>) {
+        while let Some(slot) = self.grant_after(lock, before)
+            && self.grants.at(slot).mode == GrantMode::Slot(free)
+        {
+            free += 1;
+            before = Some(slot);
+        }
+        // There are fewer grants than slots, also if the semaphore was made smaller than what is held of it.
+        assert!(free < of || cfg!(mutants), "S1: a slot is free, the caller asked");
+        (GrantMode::Slot(free), before)
+    }
+
+    /// The grant of a lock that follows another one; the first grant, if none is given.
+    fn grant_after(&self, lock: SlabIndex, before: Option<SlabIndex>) -> Option<SlabIndex> {
+        match before {
+            Some(before) => self.grants.at(before).in_lock.after,
+            None => self.locks.at(lock).grants.first,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Notice};
-use crate::request::Ask;
+use crate::request::{Ask, LEVEL_REPAIRED_SHARES};
 use crate::state::record::IN_QUEUE;
 use crate::state::slab::SlabIndex;
 
@@ -24,7 +24,12 @@ impl Machine {
         slots: Option<u32>,
         said: TakeAwayDetails<'_>,
     ) -> Result<Answer, Refusal> {
-        self.check_name(lock)?;
+        // The size of a lock that was named while longer names were allowed can still be left to the requests again.
+        if slots.is_none() && self.level >= LEVEL_REPAIRED_SHARES {
+            self.check_known_name(lock)?;
+        } else {
+            self.check_name(lock)?;
+        }
         self.check_said(said)?;
         let Some(asked) = slots else {
             self.unset_size(lock, said);

@@ -7,6 +7,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Answer;
+use crate::request::LEVEL_REPAIRED_SHARES;
 
 impl Machine {
     pub(super) fn set_limits(
@@ -58,6 +59,9 @@ impl Machine {
         }
         if level > self.level {
             self.level = level;
+            if from < LEVEL_REPAIRED_SHARES && level >= LEVEL_REPAIRED_SHARES {
+                self.recount_owners();
+            }
             self.emit_settings(Cause::LevelRaised, principal);
         }
         Ok(Answer::LevelRaised)

@@ -229,6 +229,7 @@ impl Machine {
     pub(super) fn keep_out(&mut self, slot: SlabIndex, lease: SlabIndex, out: Option<KeepOut>) {
         let Some(KeepOut { phase, until_ms }) = out else { return self.remove_grant(slot) };
         let lease = self.leases.at(lease);
+        let kept = self.kept_by_ended(self.grants.at(slot));
         let grant = self.grants.at_mut(slot);
         grant.state = GrantState::Over(Box::new(EndedGrant {
             phase,
@@ -238,7 +239,7 @@ impl Machine {
             client: lease.client.clone(),
             owner: lease.owner,
         }));
-        self.owners.count(lease.owner, |used| used.ended += 1);
+        self.owners.count(lease.owner, |used| used.add_ended(kept));
         self.due.insert(until_ms, phase.due(), grant.token.get(), Some(slot));
     }
 

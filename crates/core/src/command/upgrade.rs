@@ -16,7 +16,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Grants, LockGrant, Notice};
-use crate::request::{Ask, AskWait, LEVEL_RECORDS, Upgrade};
+use crate::request::{Ask, AskWait, LEVEL_RECORDS, LEVEL_REPAIRED_SHARES, Upgrade};
 use crate::state::record::{AskCount, GrantMode, GrantOptions, IN_LOCK, IN_QUEUE};
 use crate::state::slab::SlabIndex;
 
@@ -46,10 +46,7 @@ impl Machine {
             return Err(Refusal::TokensExhausted);
         }
         if self.locks.at(lock).grants.len == 1 {
-            self.newest_place.0 += 1;
-            let place = self.newest_place;
-            let grant = self.make_exclusive(grant, place);
-            return Ok(self.acquired_answer(lease, place, Grants::One(grant)));
+            return self.upgrade_at_once(lease, grant, upgrade);
         }
         let until_ms = match upgrade.wait {
             AskWait::No | AskWait::Limit { ms: 0 } => return Err(self.others_hold(lock, grant)),
@@ -57,6 +54,42 @@ impl Machine {
             AskWait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
         };
         self.check_upgrade_room(lease, lock)?;
+        let place = self.add_upgrade(lease, lock, until_ms, upgrade)?;
+        self.emit_place(place, Cause::Queued);
+        Ok(self.queued_answer(place))
+    }
+
+    /// Upgrades the hold of the only holder. Those that wait to share the lock with it wait for it from then on, and
+    /// that can close a cycle.
+    fn upgrade_at_once(
+        &mut self,
+        lease: SlabIndex,
+        grant: SlabIndex,
+        upgrade: &Upgrade<'_>,
+    ) -> Result<Answer, Refusal> {
+        let lock = self.grants.at(grant).lock;
+        let is_searched = self.level >= LEVEL_REPAIRED_SHARES
+            && self.locks.at(lock).queue.len > 0
+            && !mutant!("upgrade_at_once_not_searched");
+        if is_searched {
+            let place = self.add_upgrade(lease, lock, None, upgrade)?;
+            self.unlink_place(place);
+        } else {
+            self.newest_place.0 += 1;
+        }
+        let place = self.newest_place;
+        let grant = self.make_exclusive(grant, place);
+        Ok(self.acquired_answer(lease, place, Grants::One(grant)))
+    }
+
+    /// Adds the place of an upgrade, unless that closes a cycle of waits.
+    fn add_upgrade(
+        &mut self,
+        lease: SlabIndex,
+        lock: SlabIndex,
+        until_ms: Option<NonZeroU64>,
+        upgrade: &Upgrade<'_>,
+    ) -> Result<SlabIndex, Refusal> {
         let asks = AskCount::first(self.level);
         let asker = Asker { lease, options: &GrantOptions::default(), asks };
         let ask = Ask { lock: upgrade.lock, mode: Mode::Exclusive };
@@ -71,8 +104,7 @@ impl Machine {
             self.newest_place.0 -= 1;
             return Err(deadlock);
         }
-        self.emit_place(place, Cause::Queued);
-        Ok(self.queued_answer(place))
+        Ok(place)
     }
 
     /// The answer to a request for an upgrade that was made, or waits, already.
@@ -203,6 +235,10 @@ impl Machine {
         let number = self.places.at(place).number;
         self.remove_place(place, Cause::Left);
         let (lease, revision) = (self.handle(lease), self.revision);
-        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, refusal: None });
+        // Without a refusal the client is told that its time to wait is over.
+        let told = self.level >= LEVEL_REPAIRED_SHARES && !mutant!("lost_upgrade_is_a_timeout");
+        let refusal =
+            told.then(|| Box::new(Refusal::NotHolder { lock: self.locks.at(lock).name.clone() }));
+        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, refusal });
     }
 }

@@ -140,7 +140,10 @@ impl Machine {
     /// slots are free as it requests.
     fn freed(&self, lock: SlabIndex) -> Freed {
         let record = self.locks.at(lock);
-        let mut ends = self.ends_of_grants(lock);
+        let head = record.queue.first.map(|first| self.places.at(self.waits.at(first).place));
+        // An upgrade does not wait for the hold of its own lease.
+        let own = head.filter(|place| place.upgrade).map(|place| place.lease);
+        let mut ends = self.ends_of_grants(lock, own);
         let quiet_ms = self.quiet_ms();
         let take = record.queue.first.map_or(1, |first| self.waits.at(first).mode.grants());
         // How many of the grants must end.
@@ -158,10 +161,14 @@ impl Machine {
         if certain { Freed::AtLatestMs(left_ms) } else { Freed::IfSilentMs(left_ms) }
     }
 
-    /// In how many milliseconds each grant of a lock is gone, and whether that holds whatever the holder does.
-    fn ends_of_grants(&self, lock: SlabIndex) -> Vec<(u64, bool)> {
+    /// In how many milliseconds each grant of a lock is gone, and whether that holds whatever the holder does. Leaves out
+    /// what this lease holds.
+    fn ends_of_grants(&self, lock: SlabIndex, except: Option<SlabIndex>) -> Vec<(u64, bool)> {
         let mut ends = Vec::new();
-        for (_, grant) in self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants) {
+        for (slot, grant) in self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants) {
+            if except.is_some() && self.lease_of(slot) == except {
+                continue;
+            }
             let delay_ms = self.promised_ms(grant.options.lock_delay_ms());
             let mut certain = true;
             let until_ms = match &grant.state {

@@ -34,12 +34,19 @@ pub(crate) struct Owner {
 pub(crate) struct Usage {
     pub(crate) leases: u64,
     pub(crate) places: u64,
-    /// Locks that its leases hold or wait for.
+    /// Locks that its leases hold or wait for and, from a level on, of which a grant still keeps other leases out.
     pub(crate) locks: u64,
     pub(crate) keys: u64,
     pub(crate) bytes: u64,
     /// Grants that are over and still keep other leases out.
     pub(crate) ended: u64,
+}
+
+/// What a grant that is over counts against the quotas of its owner.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct EndedUsage {
+    pub(crate) locks: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Usage {
@@ -62,6 +69,20 @@ impl Usage {
     pub(crate) fn remove_key(&mut self, bytes: u64) {
         self.keys -= 1;
         self.bytes -= bytes;
+    }
+
+    /// Counts a grant that is over and keeps other leases out.
+    pub(crate) fn add_ended(&mut self, kept: EndedUsage) {
+        self.ended += 1;
+        self.locks += kept.locks;
+        self.bytes += kept.bytes;
+    }
+
+    /// Counts a grant that was over and is gone.
+    pub(crate) fn remove_ended(&mut self, kept: EndedUsage) {
+        self.ended -= 1;
+        self.locks -= kept.locks;
+        self.bytes -= kept.bytes;
     }
 
     fn is_unused(&self) -> bool {

@@ -356,6 +356,9 @@ pub(crate) struct KeyRequest {
 pub(crate) enum Remembered {
     /// The present state of a place.
     Ask(AskRecord),
+    /// What is held now of what was held when the lease wanted to leave the queue. It names the place and not the
+    /// locks, because there may be a thousand grants.
+    Held(HeldRecord),
     /// The outcome of the first execution.
     Outcome(Box<Outcome>),
 }
@@ -371,12 +374,22 @@ pub(crate) struct AskRecord {
     pub(crate) asks: AskCount,
 }
 
+/// A remembered request to leave a queue that came too late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HeldRecord {
+    pub(crate) lease: LeaseId,
+    /// The revision that created the lease.
+    pub(crate) created: Revision,
+    /// The place whose grants it held.
+    pub(crate) place: PlaceNumber,
+}
+
 impl Remembered {
     /// The acquire request, if the record is of one that was granted or queued.
     pub(crate) fn ask(&self) -> Option<AskRecord> {
         match self {
             Remembered::Ask(ask) => Some(*ask),
-            Remembered::Outcome(_) => None,
+            Remembered::Held(_) | Remembered::Outcome(_) => None,
         }
     }
 }

@@ -6,6 +6,7 @@ use tenure_core::request::{
     AskWait, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_SHARES, LeaseRef,
     Purpose, Urgency,
 };
+use tenure_core::view::HolderView;
 use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 use super::memory::{PastGrant, pick};
@@ -150,6 +151,15 @@ fn prefix(made: &mut Generator) -> String {
 
 /// Takes an ask back: mostly one that was answered, sometimes combined with a part of another one.
 fn abandon(made: &mut Generator, view: &ObservedState) -> OwnedCommand {
+    // Sometimes of a hold with a min hold: what becomes of that depends on how the hold came about.
+    let holders = view.locks.iter().flat_map(|lock| &lock.holders);
+    let long: Vec<&HolderView> = holders.filter(|holder| holder.min_hold_ms > 0).collect();
+    if made.rng.u32(..3) == 0
+        && let Some(holder) = pick(&mut made.rng, &long)
+    {
+        let lease = reference(made, view, holder.lease, holder.lease_created);
+        return OwnedCommand::Abandon { ask: OwnedId::None, lease, place: holder.place };
+    }
     let past = pick(&mut made.rng, &made.memory.asks).cloned();
     let Some(past) = past else {
         let (lease, place) = (lease_ref(made, view), PlaceNumber(1));

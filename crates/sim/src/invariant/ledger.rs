@@ -24,6 +24,9 @@ pub(super) const CLOCK_MAX: u64 = (1 << 60) - 1;
 /// The level from which on a promised time lasts a millisecond of the clock longer.
 const LEVEL_ROUNDED_UP: u16 = 2;
 
+/// The level from which on the min hold of a hold that was handed on lasts although the receiver is abandoned.
+const LEVEL_REPAIRED: u16 = 12;
+
 /// A lease that is not known to have ended.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownLease {
@@ -88,6 +91,10 @@ pub struct ObservedLedger {
     pub groups: BTreeMap<PlaceNumber, WaiterView>,
     /// The place to which a hold was handed on in this entry.
     pub handed_on: Option<PlaceNumber>,
+    /// Until when the hold that was handed on last rests at least.
+    handed_rest: Option<u64>,
+    /// Until when holds that were handed on rest at least, because of those who had them before.
+    pub handed_rests: BTreeMap<Token, u64>,
     /// Drained prefixes.
     pub drains: BTreeSet<String>,
     /// An upper bound of the time until which nothing may be granted after a restore.
@@ -217,6 +224,8 @@ impl ObservedLedger {
             self.leases.insert(lease.id, known);
         }
         self.handed_on = None;
+        let clock = self.clock;
+        self.handed_rests.retain(|_, until| *until > clock);
         let waiters = seen.after.queues.iter().flatten();
         let asked = |waiter: &WaiterView| AskedAt {
             clock: self.clock - waiter.waiting_ms,
@@ -368,7 +377,8 @@ impl ObservedLedger {
             Cause::Upgraded => self.regranted(lock, token, event, Mode::Exclusive),
             Cause::HandedOn => {
                 self.handed_on = event.place;
-                self.grants.remove(&token);
+                let given = self.grants.remove(&token).and_then(|grant| grant.rests);
+                self.handed_rest = given.filter(|_| self.level >= LEVEL_REPAIRED);
             }
             Cause::Updated => {}
             cause => {
@@ -416,6 +426,9 @@ impl ObservedLedger {
             rests: None,
         };
         self.grants.insert(token, grant);
+        if self.handed_on.is_some() && self.handed_on == event.place {
+            self.handed_rests.extend(self.handed_rest.take().map(|until| (token, until)));
+        }
         if let (Some(queue), Some(place)) = (self.queues.get_mut(lock), event.place) {
             queue.retain(|(other, _)| *other != place);
         }

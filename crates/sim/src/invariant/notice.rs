@@ -27,8 +27,9 @@ pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
             Notice::WaitEnded { lease, place, revision, refusal } => {
                 told(seen, handles, *lease, *revision, |event| {
                     let (right, client) = match refusal.as_deref() {
-                        // An upgrade leaves the queue when its hold has ended.
+                        // An upgrade leaves the queue when its hold has ended, which older levels do not tell.
                         None => (matches!(event.cause, Cause::WaitTimeout | Cause::Left), None),
+                        Some(Refusal::NotHolder { .. }) => (event.cause == Cause::Left, None),
                         Some(Refusal::Superseded(by)) => {
                             (event.cause == Cause::Superseded, Some(&by.client))
                         }

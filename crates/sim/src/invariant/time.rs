@@ -161,7 +161,10 @@ fn grant_event(
                 fail_min_hold(ledger, event, grant)
             };
         }
-        Cause::Released if is_abandoned(part) => return Ok(()),
+        Cause::Released if is_abandoned(part) => {
+            let handed = ledger.handed_rests.get(&token).is_some_and(|until| *until > ledger.clock);
+            return if handed { fail_min_hold(ledger, event, grant) } else { Ok(()) };
+        }
         Cause::Released => return rests(ledger, event, grant),
         Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress
             if ledger.cools(part, event.cause, token) =>

@@ -11,7 +11,10 @@ use tenure_types::{
 };
 
 use super::event::blank;
-use super::{GrantState, HandleOf, LEVEL_OWNED, LEVEL_RECORDS, LEVEL_SETTERS, Model, Verdict};
+use super::{
+    Grant, GrantState, HandleOf, LEVEL_OWNED, LEVEL_RECORDS, LEVEL_REPAIRED, LEVEL_SETTERS, Model,
+    Verdict,
+};
 
 /// The principal of the members.
 const MEMBER: &str = "tenure/member";
@@ -526,7 +529,13 @@ impl Model {
         let places = self.places.values().filter(|place| leases.contains(&place.lease));
         let places: Vec<_> = places.collect();
         let grants = self.locks.values().flat_map(|lock| &lock.grants);
-        let grants = grants.filter(|grant| grant.is_held() && leases.contains(&grant.lease));
+        // A grant that is over counts until it is gone, whether its lease is there or not.
+        let over =
+            |grant: &Grant| self.level >= LEVEL_REPAIRED && grant.owner.as_ref() == Some(owner);
+        let grants = grants.filter(|grant| match grant.is_held() {
+            true => leases.contains(&grant.lease),
+            false => over(grant),
+        });
         let grants: Vec<_> = grants.collect();
         let keys = self.keys.iter().filter(|(_, key)| key.owner.as_ref() == Some(owner));
         let keys: Vec<_> = keys.collect();

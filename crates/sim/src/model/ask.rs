@@ -9,7 +9,7 @@ use super::access::OwnerKey;
 use super::event::place_event;
 use super::pass::{show, takes};
 use super::state::later;
-use super::{Grant, HandleOf, LEVEL_RECORDS, Model, Place, TAKE_MAX, Verdict};
+use super::{Grant, HandleOf, LEVEL_RECORDS, LEVEL_REPAIRED, Model, Place, TAKE_MAX, Verdict};
 
 /// How long an ask is willing to wait, as a deadline.
 #[derive(Clone, Copy)]
@@ -123,16 +123,11 @@ impl Model {
                 mode = Mode::Slot { of, take };
             }
             if let Mode::Slot { of, take } = mode {
-                let bound = self.limits.get(Limit::Slots);
-                let no = |bound: u64, asked: u32| {
-                    let asked = u64::from(asked);
-                    Err(Refusal::Limit { limit: Limit::Slots, bound, asked })
-                };
-                if of == 0 || u64::from(of) > bound {
-                    return no(bound, of);
-                }
-                if take > of || take > TAKE_MAX {
-                    return no(u64::from(of.min(TAKE_MAX)), take);
+                match self.level < LEVEL_REPAIRED {
+                    true => self.check_slots(of, take)?,
+                    // The rest is checked only if the lease does not have them already.
+                    false if of == 0 => self.check_slots(of, take)?,
+                    false => {}
                 }
             }
             locks.push((name, mode));
@@ -142,6 +137,21 @@ impl Model {
             Some(pair) => Err(Refusal::Duplicate { lock: pair[0].0.clone() }),
             None => Ok(locks),
         }
+    }
+
+    fn check_slots(&self, of: u32, take: u32) -> Result<(), Refusal> {
+        let bound = self.limits.get(Limit::Slots);
+        let no = |bound: u64, asked: u32| {
+            let asked = u64::from(asked);
+            Err(Refusal::Limit { limit: Limit::Slots, bound, asked })
+        };
+        if of == 0 || u64::from(of) > bound {
+            return no(bound, of);
+        }
+        if take > of || take > TAKE_MAX {
+            return no(u64::from(of.min(TAKE_MAX)), take);
+        }
+        Ok(())
     }
 
     fn check_bounds(&self, ask: &Acquire<'_>) -> Result<(), Refusal> {
@@ -185,7 +195,7 @@ impl Model {
                 }
                 (None, None) => continue,
             };
-            if present != locks {
+            if present != self.as_now(locks) {
                 return Some(Err(Refusal::Overlap { lock: lock.clone() }));
             }
             self.replace_limit(number, wait_deadline);
@@ -193,6 +203,18 @@ impl Model {
             return Some(Ok(self.standing(lease, number)));
         }
         None
+    }
+
+    /// The locks asked for, each semaphore with the number of slots that it has now.
+    fn as_now(&self, locks: &[(Name, Mode)]) -> Vec<(Name, Mode)> {
+        let now = |(name, mode): &(Name, Mode)| {
+            let of = self.locks.get(name).and_then(|lock| lock.slots);
+            match (*mode, of.filter(|_| self.level >= LEVEL_REPAIRED)) {
+                (Mode::Slot { take, .. }, Some(of)) => (name.clone(), Mode::Slot { of, take }),
+                _ => (name.clone(), *mode),
+            }
+        };
+        locks.iter().map(now).collect()
     }
 
     /// Gives a place another wait limit, if the ask has one.
@@ -240,6 +262,11 @@ impl Model {
     /// Makes the last checks that do not depend on the present holders and waiters.
     fn check_room(&self, lease: LeaseId, locks: &[(Name, Mode)]) -> Result<(), Refusal> {
         for (name, mode) in locks {
+            if let Mode::Slot { of, take } = *mode
+                && self.level >= LEVEL_REPAIRED
+            {
+                self.check_slots(of, take)?;
+            }
             if let Some(lock) = self.locks.get(name)
                 && lock.slots != mode.slots()
             {

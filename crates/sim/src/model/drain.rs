@@ -6,7 +6,7 @@ use tenure_core::view::DrainView;
 use tenure_types::{Draining, Name, Refusal, Revision};
 
 use super::event::blank;
-use super::{Model, Verdict};
+use super::{LEVEL_REPAIRED, Model, Verdict};
 
 /// The most prefixes that can be closed at once.
 const DRAINS_MAX: usize = 1_000;
@@ -57,7 +57,10 @@ impl Model {
     }
 
     pub(super) fn undrain(&mut self, prefix: &str, by: &str) -> Verdict {
-        self.can_be_drained(prefix)?;
+        match self.level >= LEVEL_REPAIRED && !prefix.is_empty() {
+            true => drop(self.known_name(prefix)?),
+            false => self.can_be_drained(prefix)?,
+        }
         self.can_be_said((by, ""))?;
         let existed = self.drains.remove(prefix).is_some();
         if existed {

@@ -7,7 +7,7 @@ use tenure_types::{LeaseId, Refusal};
 
 use super::event::held_event;
 use super::state::later;
-use super::{HandleOf, Model, NO_HANDLE, Verdict};
+use super::{HandleOf, LEVEL_REPAIRED, Model, NO_HANDLE, Verdict};
 
 impl Model {
     pub(super) fn hand_on(
@@ -26,6 +26,9 @@ impl Model {
         });
         let Some(receiver) = receiver else { return Err(Refusal::NotWaiting { lock }) };
         if let Some(closed) = self.closed([&lock].into_iter()) {
+            if self.level >= LEVEL_REPAIRED {
+                self.room()?;
+            }
             return Err(closed);
         }
         if self.tokens_left() == 0 {
@@ -35,6 +38,10 @@ impl Model {
         let rests_until_ms = later(grant.since_ms, self.whole(grant.min_hold_ms));
         let left_ms = rests_until_ms.saturating_sub(self.clock_ms);
         receiver.min_hold_ms = receiver.min_hold_ms.max(left_ms);
+        if left_ms > 0 && self.level >= LEVEL_REPAIRED {
+            // Nobody gives it back before that is over because a caller was not told.
+            receiver.asks = None;
+        }
         let event = held_event(Cause::HandedOn, &lock, &grant);
         self.end_event(&lock, Event { place: Some(receiver.number), ..event });
         self.end_held(&lock, grant.token);

@@ -2,9 +2,10 @@
 
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Queued};
 use tenure_core::request::{Asks, Command, LeaseRef, Request, RequestId};
-use tenure_types::{Limit, Name, PlaceNumber, Refusal, Revision};
+use tenure_types::{LeaseId, Limit, Name, PlaceNumber, Refusal, Revision};
 
-use super::{HandleOf, Model, Verdict};
+use super::pass::show;
+use super::{HandleOf, LEVEL_REPAIRED, Model, Verdict};
 
 /// How far the requests of a lease may run ahead of the oldest unanswered one.
 const WINDOW: u64 = 256;
@@ -22,6 +23,16 @@ pub(super) struct RequestRecord {
     revision: Revision,
     /// The number of asks with this id; `None` if asks were not counted then.
     pub(super) asks: Option<u64>,
+    /// Whether the answer is what is held now, because the request to leave came too late.
+    held: Option<HeldThen>,
+}
+
+/// The lease and the place of the locks that were held when a request to leave came.
+#[derive(Clone)]
+struct HeldThen {
+    lease: LeaseId,
+    created: Revision,
+    place: PlaceNumber,
 }
 
 /// A request with a key.
@@ -45,6 +56,7 @@ impl RequestRecord {
         let mut names: Vec<&Name> = Vec::new();
         let mut texts = 0;
         match &self.result {
+            Ok(Answer::AlreadyHeld(_)) if self.held.is_some() => {}
             Ok(Answer::AlreadyHeld(grants)) => {
                 names.extend(grants.as_slice().iter().map(|grant| &grant.lock));
             }
@@ -130,7 +142,7 @@ impl Model {
             return Err(Refusal::RequestWindow { window: WINDOW });
         }
         let result = self.run(request.principal, command, handle_of);
-        let record = self.record(command, &result);
+        let record = self.record(command, &result, handle_of);
         if let Some(lease) = self.leases.get_mut(&id)
             && lease.created == created
             && !matches!(command, Command::Renew(_))
@@ -178,7 +190,7 @@ impl Model {
             principal: principal.to_owned(),
             key: key.to_owned(),
             at_ms: self.clock_ms,
-            record: self.record(command, &result),
+            record: self.record(command, &result, handle_of),
         });
         result
     }
@@ -195,16 +207,45 @@ impl Model {
         true
     }
 
-    fn record(&self, command: &Command<'_>, result: &Verdict) -> RequestRecord {
+    fn record(
+        &self,
+        command: &Command<'_>,
+        result: &Verdict,
+        handle_of: HandleOf<'_>,
+    ) -> RequestRecord {
+        let held = match (command, result) {
+            (Command::Leave { lease, lock }, Ok(Answer::AlreadyHeld(_)))
+                if self.level >= LEVEL_REPAIRED =>
+            {
+                let id = self.live(*lease, handle_of).expect("it holds a lock");
+                let mut held = self.held_by(id).into_iter();
+                let (_, grant) = held.find(|(name, _)| name.as_str() == *lock).expect("it is held");
+                Some(HeldThen { lease: id, created: grant.lease_created, place: grant.place })
+            }
+            _ => None,
+        };
         let revision = if self.events.is_empty() { self.revision } else { self.this_revision() };
         let asks = self.first_ask();
-        RequestRecord { command: as_text(command), result: result.clone(), revision, asks }
+        RequestRecord { command: as_text(command), result: result.clone(), revision, asks, held }
     }
 
     /// The answer to a repeated request.
     fn repeat(&mut self, record: &RequestRecord, command: &Command<'_>) -> Verdict {
         if record.command != as_text(command) {
             return Err(Refusal::RequestConflict);
+        }
+        if let Some(then) = &record.held {
+            let same = self.leases.get(&then.lease).is_some_and(|it| it.created == then.created);
+            let held = match same && self.is_live(then.lease) {
+                true => self.held_of_place(then.lease, then.place),
+                false => Vec::new(),
+            };
+            let grants = held.iter().map(|(lock, grant)| show(lock, grant));
+            // Who holds none of it any more has left.
+            return match held.is_empty() {
+                true => Ok(Answer::Left),
+                false => Ok(Answer::AlreadyHeld(grants.collect())),
+            };
         }
         // The state of an ask may have changed since, and an old token must not look fresh.
         match (command, &record.result) {

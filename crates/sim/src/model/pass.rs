@@ -9,7 +9,7 @@ use tenure_types::{Mode, Name};
 use super::event::held_event;
 use super::progress::ModelPromise;
 use super::state::later;
-use super::{Grant, GrantState, Model, NO_HANDLE, Place};
+use super::{Grant, GrantState, LEVEL_REPAIRED, Model, NO_HANDLE, Place};
 
 impl Model {
     /// Whether the present holders of a lock leave room for one more in this mode.
@@ -106,7 +106,10 @@ impl Model {
                 asks: place.asks,
                 owner: lease.owner.clone(),
             };
-            let value = (!place.metadata.is_empty()).then(|| place.metadata.clone().into());
+            let told_before = self.level >= LEVEL_REPAIRED
+                && grants.last().is_some_and(|last: &outcome::LockGrant| last.lock == *lock);
+            let value =
+                (!place.metadata.is_empty() && !told_before).then(|| place.metadata.clone().into());
             let event = held_event(Cause::Granted, lock, &grant);
             grants.push(show(lock, &grant));
             self.locks.get_mut(lock).expect("it came into being").grants.push(grant);

@@ -6,11 +6,14 @@ use tenure_types::{Limit, Mode, Name, PlaceNumber, Refusal};
 
 use super::event::blank;
 use super::pass::takes;
-use super::{Model, NO_HANDLE, Verdict};
+use super::{LEVEL_REPAIRED, Model, NO_HANDLE, Verdict};
 
 impl Model {
     pub(super) fn resize(&mut self, lock: &str, slots: Option<u32>, by: &str) -> Verdict {
-        let name = self.name(lock)?;
+        let name = match slots {
+            None if self.level >= LEVEL_REPAIRED => self.known_name(lock)?,
+            _ => self.name(lock)?,
+        };
         self.can_be_said((by, ""))?;
         let Some(slots) = slots else {
             if let Some(lock) = self.locks.get_mut(&name).filter(|lock| lock.sized) {

@@ -8,7 +8,7 @@ use tenure_types::{Held, LeaseId, Limit, Mode, Name, PlaceNumber, Quota, Refusal
 use super::ask::WaitDeadline;
 use super::event::{held_event, place_event};
 use super::pass::show;
-use super::{Grant, HandleOf, Model, NO_HANDLE, Place, Verdict};
+use super::{Grant, HandleOf, LEVEL_REPAIRED, Model, NO_HANDLE, Place, Verdict};
 
 impl Model {
     pub(super) fn upgrade(&mut self, ask: &Upgrade<'_>, handle_of: HandleOf<'_>) -> Verdict {
@@ -44,6 +44,7 @@ impl Model {
         let others: Vec<&Grant> =
             self.grants_of(&lock).into_iter().filter(|grant| grant.token != own.token).collect();
         let Some(other) = others.first() else {
+            self.check_upgrade_at_once(ask, &lock, lease)?;
             self.next_place += 1;
             let grants = self.make_exclusive(&lock, lease, number);
             let lease = self.lease_grant(lease);
@@ -57,8 +58,13 @@ impl Model {
             WaitDeadline::Endless => None,
             WaitDeadline::Until(until_ms) => Some(until_ms),
         };
-        let place = Place {
-            number,
+        let place = Place { wait_until_ms, ..self.place_of_upgrade(ask, lock, lease) };
+        self.queue_upgrade(place)
+    }
+
+    fn place_of_upgrade(&self, ask: &Upgrade<'_>, lock: Name, lease: LeaseId) -> Place {
+        Place {
+            number: PlaceNumber(self.next_place),
             lease,
             client: self.leases[&lease].client.clone(),
             locks: vec![(lock, Mode::Exclusive)],
@@ -72,19 +78,42 @@ impl Model {
             purpose: Purpose::Lock,
             independent: ask.independent,
             upgrade: true,
-            wait_until_ms,
+            wait_until_ms: None,
             created: self.this_revision(),
             since_ms: self.clock_ms,
             asks: self.first_ask(),
-        };
-        self.queue_upgrade(place)
+        }
+    }
+
+    /// Refuses an upgrade of the only holder if those who wait for the lock would then wait for each other and for it.
+    fn check_upgrade_at_once(
+        &mut self,
+        ask: &Upgrade<'_>,
+        lock: &Name,
+        lease: LeaseId,
+    ) -> Result<(), Refusal> {
+        if self.level < LEVEL_REPAIRED || self.queue_of(lock).is_empty() {
+            return Ok(());
+        }
+        let place = self.place_of_upgrade(ask, lock.clone(), lease);
+        self.places.insert(place.number, place.clone());
+        let ring = self.deadlock(&place);
+        self.places.remove(&place.number);
+        match ring {
+            None => Ok(()),
+            Some(ring) => {
+                let event = place_event(Cause::Deadlock, &place, lock, Mode::Exclusive);
+                self.events.push(Event { place: None, ..event });
+                Err(Refusal::Deadlock { ring })
+            }
+        }
     }
 
     fn queue_upgrade(&mut self, place: Place) -> Verdict {
         let (lease, lock) = (place.lease, place.locks[0].0.clone());
         let holds = self.held_by(lease).len();
-        let waits: usize = self.places_of(lease).iter().map(|place| place.locks.len()).sum();
-        self.within(Limit::LocksPerLease, (holds + waits + 1) as u64)?;
+        let waits: u64 = self.places_of(lease).iter().map(Place::grants).sum();
+        self.within(Limit::LocksPerLease, holds as u64 + waits + 1)?;
         let payer = self.leases[&lease].owner.clone();
         self.within_quota(payer.as_ref(), Quota::Locks, 1)?;
         self.room()?;
@@ -148,6 +177,8 @@ impl Model {
         let locks = self.remove_place(place, Cause::Left);
         self.left_by_upgrades.extend(locks);
         let revision = self.this_revision();
-        self.notices.push(Notice::WaitEnded { lease: NO_HANDLE, place, revision, refusal: None });
+        let told = self.level >= LEVEL_REPAIRED;
+        let refusal = told.then(|| Box::new(Refusal::NotHolder { lock: lock.clone() }));
+        self.notices.push(Notice::WaitEnded { lease: NO_HANDLE, place, revision, refusal });
     }
 }

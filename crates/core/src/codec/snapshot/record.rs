@@ -15,15 +15,15 @@ use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::{LEVEL_MAX, Machine};
 use crate::request::{
     LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY,
-    LEVEL_SHARES,
+    LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
 };
 use crate::state::drain::Drains;
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::owner::OwnerId;
 use crate::state::record::{
-    AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantPhase, GrantState, Key, KeyRequest,
-    Lease, Lock, Place, Remembered, SeqRequest, WaitRecord,
+    AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantPhase, GrantState, HeldRecord, Key,
+    KeyRequest, Lease, Lock, Place, Remembered, SeqRequest, WaitRecord,
 };
 use crate::state::slab::SlabIndex;
 
@@ -551,7 +551,13 @@ fn put_remembered(out: &mut Vec<u8>, answer: &Remembered, level: u16) {
         }
         Remembered::Outcome(outcome) => {
             out.put_u8(1);
-            put_outcome(out, outcome);
+            put_outcome(out, outcome, level);
+        }
+        Remembered::Held(held) => {
+            out.put_u8(2);
+            out.put(held.lease.get());
+            out.put(held.created.0);
+            out.put(held.place.0);
         }
     }
 }
@@ -565,6 +571,11 @@ fn get_remembered(reader: &mut Reader<'_>, level: u16) -> Result<Remembered, Mal
             asks: get_asks(reader, level)?,
         })),
         1 => Ok(Remembered::Outcome(Box::new(get_outcome(reader)?))),
+        2 if level >= LEVEL_REPAIRED_SHARES => Ok(Remembered::Held(HeldRecord {
+            lease: get_lease_id(reader)?,
+            created: reader.revision()?,
+            place: PlaceNumber(reader.number()?),
+        })),
         _ => Err(Malformed),
     }
 }
