@@ -100,7 +100,7 @@ pub fn run_clusters(plan: cluster::campaign::ClusterPlan, only: &str) -> bool {
     }
     let mut planted = planted_in_clusters();
     planted.retain(|(name, ..)| name.contains(only));
-    let (mut caught, mut seeds) = (0, String::new());
+    let (mut caught, mut searched, mut seeds) = (0, 0, String::new());
     for (name, expected, select, number) in &planted {
         select(*number);
         match caught_in_clusters(plan, name, expected) {
@@ -109,6 +109,7 @@ pub fn run_clusters(plan: cluster::campaign::ClusterPlan, only: &str) -> bool {
                 let by = violation.invariant;
                 if expected.contains(&by.as_str()) {
                     caught += 1;
+                    searched += u64::from(seed_of(name) != Some(seed));
                     println!("caught {name} by {by} seed={seed}");
                     seeds.push_str(&format!("{name} {seed}\n"));
                 } else {
@@ -119,7 +120,7 @@ pub fn run_clusters(plan: cluster::campaign::ClusterPlan, only: &str) -> bool {
         }
         select(0);
     }
-    println!("cluster-mutants caught={caught}/{}", planted.len());
+    println!("cluster-mutants caught={caught}/{} searched={searched}", planted.len());
     if only.is_empty() && std::env::var_os("TENURE_FIX").is_some() {
         std::fs::write(SEEDS_FILE, seeds).expect("the file of the seeds can be written");
     }

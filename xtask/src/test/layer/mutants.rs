@@ -97,10 +97,16 @@ fn run(stage: &mut LayerContext<'_>, command: Command) -> Result<LayerReport> {
 }
 
 fn judge<'a>(lines: impl Iterator<Item = &'a str>) -> LayerReport {
-    let Some((caught, planted)) = lines.filter_map(output::caught).last() else {
+    let Some(line) = lines.filter(|line| output::caught(line).is_some()).last() else {
         return LayerReport::failed("no line says `mutants caught=n/n`".to_owned());
     };
-    let report = LayerReport::did(planted, format!("caught {caught} of {planted} planted bugs"));
+    let (caught, planted) = output::caught(line).unwrap_or_default();
+    let mut did = format!("caught {caught} of {planted} planted bugs");
+    // A search takes minutes where a remembered seed takes a second: this line shows when to write new seeds down.
+    if let Some(searched) = output::whole(line, "searched=").filter(|searched| *searched > 0) {
+        did.push_str(&format!(", {searched} of them by a search for new seeds"));
+    }
+    let report = LayerReport::did(planted, did);
     if caught != planted {
         return report.because("a planted bug was not caught");
     }
@@ -121,6 +127,7 @@ mod tests {
     #[test]
     fn only_all_of_enough_pass() {
         assert_eq!(problem("mutants caught=10/10"), None);
+        assert_eq!(problem("cluster-mutants caught=10/10 searched=3"), None);
         assert!(problem("mutants caught=11/12").is_some());
         assert!(problem("mutants caught=9/9").is_some());
         assert!(problem("mutants").is_some());
