@@ -15,7 +15,8 @@ use crate::outcome::{
     Acquired, Answer, Grants, KeyWritten, LeaseGrant, LockGrant, Outcome, Queued, Renewal,
 };
 
-/// Encodes an outcome, to be sent to the member that forwarded the command, in the form that members of all levels read.
+/// Encodes an outcome, to be sent to the member that forwarded the command, in the form that members of all levels
+/// read.
 pub fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
     put_outcome(out, outcome, LEVEL_SHARES);
 }

@@ -5,7 +5,8 @@
 
 use tenure_types::{LeaseId, Refusal};
 
-use super::queue::{Asker, MetadataTold};
+use super::queue::Asker;
+use super::slots::MetadataTold;
 use super::{TakeAwayDetails, name};
 use crate::event::Cause;
 use crate::machine::Machine;
@@ -45,8 +46,8 @@ impl Machine {
             self.remove_grant(grant);
         }
         let record = self.unlink_place(place);
-        // An abandoned request does not rest, because its caller never knew of the grant. The min hold of the giver must
-        // last all the same, so nobody abandons this grant.
+        // An abandoned request does not rest, because its caller never knew of the grant. The min hold of the giver
+        // must last all the same, so nobody abandons this grant.
         let kept =
             rests && self.level >= LEVEL_REPAIRED_SHARES && !mutant!("handed_min_hold_abandoned");
         let asks = if kept { AskCount::UNCOUNTED } else { record.asks };

@@ -17,6 +17,7 @@ mod progress;
 mod queue;
 mod resize;
 mod settings;
+mod slots;
 mod supersede;
 mod take_away;
 mod upgrade;

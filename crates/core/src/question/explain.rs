@@ -161,8 +161,8 @@ impl Machine {
         if certain { Freed::AtLatestMs(left_ms) } else { Freed::IfSilentMs(left_ms) }
     }
 
-    /// In how many milliseconds each grant of a lock is gone, and whether that holds whatever the holder does. Leaves out
-    /// what this lease holds.
+    /// In how many milliseconds each grant of a lock is gone, and whether that holds whatever the holder does. Leaves
+    /// out what this lease holds.
     fn ends_of_grants(&self, lock: SlabIndex, except: Option<SlabIndex>) -> Vec<(u64, bool)> {
         let mut ends = Vec::new();
         for (slot, grant) in self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants) {

@@ -18,8 +18,8 @@ fn a_snapshot_with_a_request_to_leave_that_came_too_late_is_read_and_written_as_
     assert_eq!(values, [Some(&b"m"[..]), None, None]);
 }
 
-/// Records of `AlreadyHeld`: one of a level that kept the answer, one that keeps the place. Metadata that is told once, a
-/// lock that rests, and a hold that nobody abandons because its min hold was handed on.
+/// Records of `AlreadyHeld`: one of a level that kept the answer, one that keeps the place. Metadata that is told once,
+/// a lock that rests, and a hold that nobody abandons because its min hold was handed on.
 const STATE: &str = "
          0s  level 11                       raised
          0s  A lease 60s                    granted

@@ -23,7 +23,8 @@ fn who_cannot_leave_any_more_costs_no_memory_for_each_slot() {
          0s  A lease 10s                       granted
          0s  A lock n*200 slots=3of4           held n*200 token=1 slot=0, n*200 token=2 slot=1, n*200 token=3 slot=2
          1s  weight                            617
-         1s  A leave n*200 #1/0                already held n*200 token=1 slot=0, n*200 token=2 slot=1, n*200 token=3 slot=2
+         1s  A leave n*200 #1/0                already held n*200 token=1 slot=0, n*200 token=2 slot=1, \
+             n*200 token=3 slot=2
          1s  weight                            713
     "
         .replace("held n*200", &format!("held {}", "n".repeat(200)))
@@ -100,10 +101,10 @@ fn a_lock_that_rests_still_counts_against_the_quota() {
          3s  force x-1 token=1                     forced
          3s  A lock x-2 min=1h as=ana              held token=2
     ",
-        &[(
-            "refused quota-exceeded: locks 1, asked 2\n         2s  A put x-3 v as=ana                    refused quota-exceeded: bytes 10, asked 12",
-            "held token=2\n         2s  A put x-3 v as=ana                    written version=1",
-        )],
+        &[
+            ("refused quota-exceeded: locks 1, asked 2", "held token=2"),
+            ("refused quota-exceeded: bytes 10, asked 12", "written version=1"),
+        ],
     );
 }
 
@@ -358,7 +359,8 @@ fn explain_does_not_count_the_hold_that_waits_to_be_upgraded() {
          0s  Y lock data shared    held token=2
          0s  explain data          held by A for 0s; held by Y for 0s; chain A data; free in 60001ms if silent
          1s  A upgrade data        queued ahead=0
-         1s  explain data          held by A for 1s; held by Y for 1s; ahead A; chain A data, Y data; free in 4001ms if silent
+         1s  explain data          held by A for 1s; held by Y for 1s; ahead A; chain A data, Y data;
+             .. free in 4001ms if silent
     ",
     );
 }

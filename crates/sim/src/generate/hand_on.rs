@@ -46,8 +46,8 @@ pub(super) fn upgrade(made: &mut Generator, view: &ObservedState) -> OwnedComman
 }
 
 /// A step towards a ring that an upgrade closes, if there is one to take. One lease is the only holder of a lock and
-/// shares it. Another one waits to share it, and for a second lock that a third one holds. Then the first one waits for a
-/// lock of the second one, and at last wants to be the only holder.
+/// shares it. Another one waits to share it, and for a second lock that a third one holds. Then the first one waits for
+/// a lock of the second one, and at last wants to be the only holder.
 fn step_into_ring(made: &mut Generator, view: &ObservedState) -> Option<OwnedCommand> {
     let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
     for (lock, queue) in view.locks.iter().zip(&view.queues) {
