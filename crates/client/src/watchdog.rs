@@ -40,8 +40,8 @@ impl WatchdogTimer {
         Ok(Self { timer: Arc::new(timer) })
     }
 
-    /// Starts the thread. Whenever it wakes it calls `check`, which returns when to check again, or that nothing is left
-    /// to watch.
+    /// Starts the thread. Whenever it wakes it calls `check`, which returns when to check again, or that nothing is
+    /// left to watch.
     pub(crate) fn start(
         &self,
         check: impl FnMut() -> Option<Option<Moment>> + Send + 'static,

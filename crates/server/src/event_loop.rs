@@ -502,7 +502,7 @@ fn save(
             }
             match writer.append(part) {
                 Ok(busy) if busy > Duration::ZERO => {
-                    std::thread::sleep(busy.min(SNAPSHOT_PAUSE_MAX))
+                    std::thread::sleep(busy.min(SNAPSHOT_PAUSE_MAX));
                 }
                 Ok(_) => {}
                 Err(error) => failed = Some(error),

@@ -144,7 +144,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Wakes the event loop so that it checks again whether the window is open. What ends in its own turns needs no call.
+    /// Wakes the event loop so that it checks again whether the window is open. Work that ends in the loop's own turns
+    /// needs no call.
     pub(crate) fn wake(&self) {
         let mut state = self.0.lock();
         if std::mem::take(&mut state.is_waited_for) {
