@@ -245,8 +245,9 @@ pub enum Notice {
         token: Token,
         /// The revision of the loss.
         revision: Revision,
-        /// The cause of the loss.
-        cause: Cause,
+        /// The cause of the loss. `apply` always knows it. `None` in a notice that a member repeats from its state, if
+        /// its history does not tell the cause.
+        cause: Option<Cause>,
         /// Who took the lock away and why, if a caller did. The reason for revoking a lease is only in the notice of
         /// its end.
         word: Option<Box<TakenBy>>,
@@ -269,8 +270,8 @@ pub enum Notice {
         lease: Handle,
         /// The revision of the end.
         revision: Revision,
-        /// The cause of the end.
-        cause: Cause,
+        /// The cause of the end; `None` as in `Lost`.
+        cause: Option<Cause>,
         /// Who revoked the lease and why, if a caller did.
         word: Option<Box<TakenBy>>,
     },

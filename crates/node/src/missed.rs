@@ -8,11 +8,11 @@ use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Hold, LeaseRef};
 use tenure_core::{Filter, Machine};
-use tenure_types::{Limit, Mode, PlaceNumber, Refusal, Revision, SupersededBy, Token};
+use tenure_types::{Limit, Mode, PlaceNumber, Refusal, Revision, SupersededBy};
 
 use crate::io::Outcomes;
 
-/// The most revisions searched for the cause of a loss.
+/// The most revisions searched for the cause of a loss or an end.
 const LOOK_MAX: usize = 1_024;
 
 /// The notices that a session must hear after these outcomes.
@@ -48,8 +48,11 @@ pub(crate) fn missed(machine: &Machine, outcomes: &Outcomes) -> Vec<Notice> {
             _ => continue,
         };
         if !machine.has_lease(LeaseRef::Handle(lease.handle)) {
+            let subject = Subject::Lease(lease.id);
+            let is_its = |event: &Event| event.subject == subject;
+            let cause = cause_of(machine, lease, *revision, Filter::All, is_its);
             let (lease, revision) = (lease.handle, machine.revision());
-            missed.push(Notice::LeaseEnded { lease, revision, cause: Cause::Expired, word: None });
+            missed.push(Notice::LeaseEnded { lease, revision, cause, word: None });
         }
     }
     missed
@@ -63,13 +66,14 @@ fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Ve
     let lease = acquired.lease;
     for grant in acquired.grants.as_slice() {
         let (lock, token) = (grant.lock.as_str(), grant.token);
+        let is_its = |event: &Event| event.token == Some(token);
         if machine.holding(&Hold { lease: LeaseRef::Id(lease.id), lock, token }).is_err() {
             missed.push(Notice::Lost {
                 lease: lease.handle,
                 lock: grant.lock.clone(),
                 token,
                 revision: machine.revision(),
-                cause: cause_of(machine, lock, token, since),
+                cause: cause_of(machine, &lease, since, Filter::Exact(lock), is_its),
                 word: None,
             });
         }
@@ -109,29 +113,209 @@ fn hold_ended(batch: &Batch, left: &Event) -> Option<Refusal> {
         event.subject == left.subject
             && event.lease == left.lease
             && event.token.is_some()
-            && ends_hold(event.cause)
+            && ends(event.cause)
     };
     batch.events.iter().find(of_hold).map(|_| Refusal::NotHolder { lock: lock.clone() })
 }
 
-/// Why a grant ended, as far as the history tells.
-fn cause_of(machine: &Machine, lock: &str, token: Token, since: Revision) -> Cause {
-    let events = machine.events(since.next(), Filter::Exact(lock), LOOK_MAX).ok();
-    let events = events.into_iter().flat_map(|events| events.batches).flat_map(|it| it.events);
-    let mut causes = events.filter(|event| event.token == Some(token)).map(|event| event.cause);
-    causes.find(|cause| ends_hold(*cause)).unwrap_or(Cause::Expired)
+/// Why a grant or a lease ended. `None` if the history does not tell: it was compacted, or more than [`LOOK_MAX`]
+/// revisions have passed. The client is then told of the loss without a cause, because a wrong one would mislead an
+/// operator who looks into the loss.
+fn cause_of(
+    machine: &Machine,
+    lease: &LeaseGrant,
+    since: Revision,
+    filter: Filter<'_>,
+    is_its: impl Fn(&Event) -> bool,
+) -> Option<Cause> {
+    let history = machine.events(since.next(), filter, LOOK_MAX).ok()?;
+    let mut events = history.batches.iter().flat_map(|batch| &batch.events);
+    if let Some(end) = events.find(|event| is_its(event) && ends(event.cause)) {
+        return Some(end.cause);
+    }
+    // A lease that is due counts as expired before the entry that removes it and records its end.
+    let handle = lease.handle;
+    let is_due = !machine.has_lease(LeaseRef::Handle(handle)) && !machine.has_forgotten(handle);
+    (is_due && history.next > machine.revision()).then_some(Cause::Expired)
 }
 
-/// Whether an event with this cause and a token ends a hold.
-fn ends_hold(cause: Cause) -> bool {
-    matches!(
-        cause,
+/// Whether an event with this cause ends the hold or the lease that it is about. Every cause is listed, so that the
+/// author of a new one has to decide.
+fn ends(cause: Cause) -> bool {
+    match cause {
         Cause::Released
-            | Cause::Expired
-            | Cause::Revoked
-            | Cause::Forced
-            | Cause::MaxHold
-            | Cause::NoProgress
-            | Cause::HandedOn
-    )
+        | Cause::Expired
+        | Cause::Revoked
+        | Cause::Forced
+        | Cause::MaxHold
+        | Cause::NoProgress
+        | Cause::HandedOn => true,
+        // The event of an upgrade has the new token; the history does not tell which one it replaced.
+        Cause::Granted
+        | Cause::Upgraded
+        | Cause::Downgraded
+        | Cause::Updated
+        // These follow the end of a hold.
+        | Cause::Cooled
+        | Cause::DelayOver
+        | Cause::MinHoldOver
+        | Cause::Vacant
+        // These are about places in a queue.
+        | Cause::Queued
+        | Cause::Left
+        | Cause::WaitTimeout
+        | Cause::Superseded
+        | Cause::TooManySlots
+        | Cause::Deadlock
+        // These are neither about a hold nor about the end of a lease.
+        | Cause::LeaseGranted
+        | Cause::KeyPut
+        | Cause::KeyDeleted
+        | Cause::LimitsSet
+        | Cause::LevelRaised
+        | Cause::AccessChanged
+        | Cause::Drained
+        | Cause::Undrained
+        | Cause::Resized => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::LEVEL_MAX;
+    use tenure_core::codec::{encode_request, seal_entry};
+    use tenure_core::outcome::Effects;
+    use tenure_core::request::{
+        Acquire, Ask, AskLease, AskWait, Asks, Command, NewLease, Purpose, Request, RequestId,
+        Revoker, Urgency,
+    };
+    use tenure_types::{Epoch, LeaseId, Term, Token};
+
+    use super::*;
+
+    const TTL_MS: u64 = 10_000;
+
+    struct Held {
+        machine: Machine,
+        /// The answer to the acquire, which the session gets late.
+        answer: Outcomes,
+        token: Token,
+    }
+
+    fn apply(machine: &mut Machine, now_ms: u64, command: Command<'_>) -> Outcome {
+        let (term, mut bytes, mut effects) = (Term(1), Vec::new(), Effects::default());
+        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+        machine.apply(term, Some(&seal_entry(term, now_ms, [&bytes[..]])), &mut effects);
+        effects.outcomes.remove(0)
+    }
+
+    /// A lease that got a lock.
+    fn held(max_hold_ms: Option<u64>) -> Held {
+        let mut machine = Machine::new(Epoch::default());
+        apply(&mut machine, 0, Command::RaiseLevel { level: LEVEL_MAX });
+        let id = LeaseId::new(1).unwrap();
+        let lease = NewLease { id, ttl_ms: TTL_MS, client: "c", metadata: b"" };
+        let acquire = Acquire {
+            lease: AskLease::New(lease),
+            locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
+            wait: AskWait::Unlimited,
+            metadata: b"",
+            lock_delay_ms: 0,
+            max_hold_ms,
+            min_hold_ms: 0,
+            progress_within_ms: 0,
+            supersede: None,
+            resume: false,
+            priority: 0,
+            purpose: Purpose::Lock,
+            independent: false,
+        };
+        let outcome = apply(&mut machine, 0, Command::Acquire(acquire));
+        let Ok(Answer::Acquired(acquired)) = &outcome.result else { panic!("{outcome:?}") };
+        let token = acquired.grants.as_slice()[0].token;
+        Held { machine, answer: vec![Ok(outcome)], token }
+    }
+
+    impl Held {
+        fn then(&mut self, now_ms: u64, command: Command<'_>) {
+            let outcome = apply(&mut self.machine, now_ms, command);
+            assert!(outcome.result.is_ok(), "{outcome:?}");
+        }
+
+        /// What the session is told after the answer: of the lock, and of the lease.
+        fn told(&self) -> (Option<Option<Cause>>, Option<Option<Cause>>) {
+            let (mut lock, mut lease) = (None, None);
+            for notice in missed(&self.machine, &self.answer) {
+                match notice {
+                    Notice::Lost { cause, token, .. } if token == self.token => lock = Some(cause),
+                    Notice::LeaseEnded { cause, .. } => lease = Some(cause),
+                    other => panic!("{other:?}"),
+                }
+            }
+            (lock, lease)
+        }
+    }
+
+    fn force(token: Token) -> Command<'static> {
+        Command::Force { lock: "deploy", token, by: "ops", reason: "", urgency: Urgency::Now }
+    }
+
+    fn revoke() -> Command<'static> {
+        let by = Revoker::Other { name: "ops", reason: "", urgency: Urgency::Now };
+        Command::Revoke { lease: LeaseRef::Id(LeaseId::new(1).unwrap()), by }
+    }
+
+    /// Changes nothing about the lock.
+    fn put() -> Command<'static> {
+        Command::SetLimits(vec![(Limit::Leases, 1_000)])
+    }
+
+    #[test]
+    fn a_session_that_is_late_is_told_the_cause_in_the_history() {
+        assert_eq!(held(None).told(), (None, None));
+        let mut forced = held(None);
+        forced.then(1, force(forced.token));
+        assert_eq!(forced.told(), (Some(Some(Cause::Forced)), None));
+        let mut longest = held(Some(12_000));
+        longest.then(8_000, Command::Renew(vec![LeaseRef::Id(LeaseId::new(1).unwrap())]));
+        longest.then(13_000, put());
+        assert_eq!(longest.told(), (Some(Some(Cause::MaxHold)), None));
+        let mut revoked = held(None);
+        revoked.then(1, revoke());
+        assert_eq!(revoked.told(), (Some(Some(Cause::Revoked)), Some(Some(Cause::Revoked))));
+        let mut expired = held(None);
+        expired.then(3 * TTL_MS, put());
+        assert_eq!(expired.told(), (Some(Some(Cause::Expired)), Some(Some(Cause::Expired))));
+    }
+
+    #[test]
+    fn a_lease_that_is_due_has_expired_before_its_end_is_in_the_history() {
+        let mut held = held(None);
+        let other = NewLease {
+            id: LeaseId::new(2).unwrap(),
+            ttl_ms: TTL_MS - 1,
+            client: "c",
+            metadata: b"",
+        };
+        held.then(0, Command::GrantLease(other));
+        held.then(0, Command::SetLimits(vec![(Limit::EndsPerEntry, 1)]));
+        // This entry ends the other lease, and leaves ours to the next one.
+        held.then(3 * TTL_MS, put());
+        let Ok(Outcome { result: Ok(Answer::Acquired(acquired)), .. }) = &held.answer[0] else {
+            unreachable!()
+        };
+        assert!(!held.machine.has_forgotten(acquired.lease.handle));
+        assert_eq!(held.told(), (Some(Some(Cause::Expired)), Some(Some(Cause::Expired))));
+    }
+
+    #[test]
+    fn a_cause_that_was_compacted_away_is_not_told_as_another() {
+        let mut held = held(None);
+        held.then(1, force(held.token));
+        held.then(1, revoke());
+        let keep = held.machine.revision();
+        held.then(1, put());
+        held.then(1, Command::Compact { keep: keep.next() });
+        assert_eq!(held.told(), (Some(None), Some(None)));
+    }
 }

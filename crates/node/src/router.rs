@@ -256,7 +256,7 @@ mod tests {
 
     fn ended(lease: Handle, reason: &str) -> Notice {
         let word = Some(Box::new(TakenBy { by: None, reason: Some(reason.into()) }));
-        Notice::LeaseEnded { lease, revision: Revision(1), cause: Cause::Revoked, word }
+        Notice::LeaseEnded { lease, revision: Revision(1), cause: Some(Cause::Revoked), word }
     }
 
     #[test]

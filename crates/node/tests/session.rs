@@ -185,7 +185,7 @@ fn a_session_hears_of_a_lease_once_it_has_renewed_it() {
     stage.take(0, 2, renew());
     stage.submit(0);
     assert_eq!(stage.answer(2, vec![renewed.clone()]), ["answer 2"]);
-    let (revision, cause) = (Revision(3), Cause::Expired);
+    let (revision, cause) = (Revision(3), Some(Cause::Expired));
     let ended = Notice::LeaseEnded { lease: LEASE, revision, cause, word: None };
     assert_eq!(stage.mail(SessionMessage::Notice(ended)), ["notice 0"]);
     stage.take(0, 3, renew());

@@ -52,6 +52,17 @@ impl LoadError {
     pub fn is_outgrown(&self) -> bool {
         matches!(self, Self::State { source: BadSnapshot::Level { .. }, .. })
     }
+
+    /// Whether durable data is damaged or missing. A disk that fails or is full has lost nothing yet.
+    pub fn is_corrupt(&self) -> bool {
+        match self {
+            Self::Snapshot(error) => error.is_corrupt(),
+            Self::State { .. } => !self.is_outgrown(),
+            Self::Members(_) => true,
+            Self::Read(error) => error.is_corrupt(),
+            Self::Write(_) => false,
+        }
+    }
 }
 
 /// Writes the first state of a cluster to an empty disk.

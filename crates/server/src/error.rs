@@ -162,14 +162,32 @@ impl StartError {
     pub fn is_corrupt(&self) -> bool {
         match self {
             Self::Log(error) => matches!(error, OpenError::Corrupt { .. } | OpenError::Absent),
-            Self::Snapshots(error) => matches!(error, SnapshotError::Corrupt { .. }),
-            Self::Load(LoadError::Snapshot(error)) => {
-                matches!(error, SnapshotError::Corrupt { .. } | SnapshotError::Absent { .. })
-            }
-            Self::Load(error) => !error.is_outgrown(),
+            Self::Snapshots(error) => error.is_corrupt(),
+            Self::Load(error) => error.is_corrupt(),
             Self::Boot(_) => true,
             Self::Identity(error) => matches!(error, IdentityError::Malformed { .. }),
-            _ => false,
+            // Every variant is listed, here and below, so that a new one gets its answer from its author.
+            Self::Directory(_)
+            | Self::Listen { .. }
+            | Self::Exposed { .. }
+            | Self::Unidentified { .. }
+            | Self::Tls(_)
+            | Self::NotAlone { .. }
+            | Self::OtherName { .. }
+            | Self::Orphan
+            | Self::NoEntrance
+            | Self::NotListed { .. }
+            | Self::Word { .. }
+            | Self::BootstrapResult { .. }
+            | Self::Refused { .. }
+            | Self::Founders { .. }
+            | Self::Retired
+            | Self::Uninvited { .. }
+            | Self::Rejected { .. }
+            | Self::Invitation { .. }
+            | Self::Unreachable { .. }
+            | Self::Interrupted
+            | Self::System { .. } => false,
         }
     }
 
@@ -196,7 +214,14 @@ impl StartError {
             Self::Identity(error) => {
                 !matches!(error, IdentityError::Io { .. } | IdentityError::Malformed { .. })
             }
-            _ => false,
+            Self::Log(_)
+            | Self::Snapshots(_)
+            | Self::Boot(_)
+            | Self::Refused { .. }
+            | Self::Retired
+            | Self::Unreachable { .. }
+            | Self::Interrupted
+            | Self::System { .. } => false,
         }
     }
 
@@ -213,17 +238,18 @@ impl StartError {
             Self::Identity(IdentityError::OtherCluster { .. }) => {
                 "the directory of this cluster with --data".into()
             }
-            Self::Identity(IdentityError::Format { .. }) | Self::Log(OpenError::Format { .. }) => {
+            Self::Identity(IdentityError::Format { .. })
+            | Self::Log(OpenError::Format { .. })
+            | Self::Snapshots(SnapshotError::Format { .. })
+            | Self::Load(LoadError::Snapshot(SnapshotError::Format { .. })) => {
                 "the version of tenure that wrote it, or a later one".into()
             }
             Self::Load(error) if error.is_outgrown() => {
                 "the version of tenure that the other members run".into()
             }
-            Self::Identity(IdentityError::Malformed { .. })
-            | Self::Log(OpenError::Corrupt { .. } | OpenError::Absent)
-            | Self::Snapshots(_)
-            | Self::Load(_)
-            | Self::Boot(_) => "moving the directory away; then, where other members run, removing \
+            // Only damage is worth giving up the directory. A disk that is full or fails to read may still have it all.
+            Self::Identity(_) | Self::Log(_) | Self::Snapshots(_) | Self::Load(_) | Self::Boot(_)
+                if self.is_corrupt() => "moving the directory away; then, where other members run, removing \
                  the old member, an empty directory and --join; where none does, `tenure restore BACKUP \
                  --data DIR`"
                 .into(),
@@ -276,9 +302,12 @@ impl StartError {
             Self::Refused { .. } => "the log of that member for the reason".into(),
             Self::Unreachable { .. } => "checking the addresses, and that the members run".into(),
             Self::Interrupted => "starting it again".into(),
-            Self::Identity(_) | Self::Log(_) | Self::System { .. } => {
-                "again once the cause is gone".into()
-            }
+            Self::Identity(_)
+            | Self::Log(_)
+            | Self::Snapshots(_)
+            | Self::Load(_)
+            | Self::Boot(_)
+            | Self::System { .. } => "again once the cause is gone".into(),
         }
     }
 }
@@ -292,4 +321,29 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_store::{ReadError, WriteError};
+
+    use super::*;
+
+    #[test]
+    fn only_a_damaged_directory_is_to_be_moved_away() {
+        let corrupt = |name: &str| SnapshotError::Corrupt { name: name.to_owned(), offset: 0 };
+        let failed = || io::Error::other("failed");
+        for (error, is_corrupt) in [
+            (StartError::Snapshots(corrupt("a")), true),
+            (StartError::Load(corrupt("a").into()), true),
+            (StartError::Load(ReadError::Corrupt { segment: 1, offset: 0, index: 1 }.into()), true),
+            (StartError::Load(ReadError::Io { segment: 1, source: failed() }.into()), false),
+            (StartError::Load(WriteError::NoSpace.into()), false),
+            (StartError::Load(SnapshotError::NoSpace.into()), false),
+        ] {
+            assert_eq!(error.is_corrupt(), is_corrupt, "{error}");
+            let gives_up = error.advice().starts_with("moving the directory away");
+            assert_eq!(gives_up, is_corrupt, "{error}");
+        }
+    }
 }

@@ -268,7 +268,7 @@ impl NodeMeters {
     /// Counts the lost locks among the notices.
     pub(crate) fn count_notices(&self, notices: &[Notice]) {
         for notice in notices {
-            if let Notice::Lost { cause, .. } = notice
+            if let Notice::Lost { cause: Some(cause), .. } = notice
                 && let Some(at) = LOSSES.iter().position(|it| it == cause)
             {
                 self.losses_by[at].inc();

@@ -254,3 +254,13 @@ pub enum ReadError {
     #[error(transparent)]
     Fatal(#[from] Fatal),
 }
+
+impl ReadError {
+    /// Whether the log lacks what it should have, or has something else. A disk that failed to read has not lost it.
+    pub fn is_corrupt(&self) -> bool {
+        match self {
+            Self::Compacted { .. } | Self::Beyond { .. } | Self::Corrupt { .. } => true,
+            Self::Io { .. } | Self::Fatal(_) => false,
+        }
+    }
+}

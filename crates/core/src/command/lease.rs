@@ -321,7 +321,7 @@ impl Machine {
             self.now.notices.push(Notice::LeaseEnded {
                 lease: handle,
                 revision,
-                cause: end.cause(),
+                cause: Some(end.cause()),
                 word: said.word(),
             });
         }

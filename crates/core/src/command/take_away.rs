@@ -218,7 +218,7 @@ impl Machine {
             lock: self.locks.at(lock).name.clone(),
             token,
             revision,
-            cause,
+            cause: Some(cause),
             word: said.word(),
         });
         self.keep_out(slot, lease, keep_out);

@@ -94,7 +94,7 @@ fn notice(notice: &Notice, name_of: &impl Fn(Handle) -> String) -> String {
         Notice::Lost { lease, lock, token, cause, word, .. } => {
             let name = name_of(*lease);
             let said = word.as_deref().map_or(String::new(), said);
-            let why = match cause.word() {
+            let why = match cause.expect("apply knows the cause").word() {
                 "expired" => String::new(),
                 word => format!(", {word}"),
             };
@@ -110,6 +110,7 @@ fn notice(notice: &Notice, name_of: &impl Fn(Handle) -> String) -> String {
         }
         Notice::LeaseEnded { lease, cause, word, .. } => {
             let said = word.as_deref().map_or(String::new(), said);
+            let cause = cause.expect("apply knows the cause");
             format!("{} {}{said}", name_of(*lease), cause.word())
         }
     }

@@ -145,7 +145,7 @@ fn a_place_becomes_a_grant_by_its_own_notice_only() {
     let ended = |lease| Notice::LeaseEnded {
         lease,
         revision: Revision(5),
-        cause: tenure_core::event::Cause::Expired,
+        cause: Some(tenure_core::event::Cause::Expired),
         word: None,
     };
     assert_eq!(pending.handle(1, AcquireInput::Notice(ended(other))), None);

@@ -262,7 +262,10 @@ impl Dispatch {
             Node::Overloaded => self.overloaded(),
             Node::TooLarge { bound } => Failure::TooLarge { bound },
             Node::Forbidden { verb } => {
-                Failure::PermissionDenied { verb: verb.map_or("operate", tenure_types::Verb::name) }
+                // Only a member of a version without access rules does not name the verb. That version forbids one
+                // thing: that a client writes the cluster's own keys.
+                let verb = verb.unwrap_or(tenure_types::Verb::Keys);
+                Failure::PermissionDenied { verb: verb.name() }
             }
             Node::Stopping => Failure::ShuttingDown,
             Node::Unknown => Failure::UnknownOutcome { waited_ms: millis(waited) },

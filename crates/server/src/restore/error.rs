@@ -130,7 +130,17 @@ impl RestoreError {
         match self {
             Self::NotEmpty { .. } | Self::LedgerClosed { .. } | Self::Ledger { .. } => true,
             Self::Directory(error) => error.is_setting(),
-            _ => false,
+            Self::Backup { .. }
+            | Self::WrongCluster { .. }
+            | Self::Nothing { .. }
+            | Self::Copy { .. }
+            | Self::Outgrown(_)
+            | Self::EpochUsed { .. }
+            | Self::EpochTooLow { .. }
+            | Self::TokenAbove { .. }
+            | Self::NoEpochLeft
+            | Self::LedgerCluster { .. }
+            | Self::LedgerLine { .. } => false,
         }
     }
 

@@ -40,6 +40,7 @@ pub(super) struct HostedCall {
 }
 
 /// The request of a caller, as the member's API has decoded it.
+#[derive(Debug)]
 pub(super) struct CallRequest {
     pub(super) caller: usize,
     pub(super) key: String,
@@ -48,6 +49,7 @@ pub(super) struct CallRequest {
 }
 
 /// What reaches an acquire at its member.
+#[derive(Debug)]
 pub(super) enum CallInput {
     /// The caller's request.
     Begin(CallRequest),

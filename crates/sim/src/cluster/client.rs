@@ -100,7 +100,7 @@ pub(super) struct BelievedPlace {
 }
 
 /// One command, as often as it is sent.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Op {
     pub(super) ask: u64,
     pub(super) what: ClientOp,

@@ -73,6 +73,7 @@ const KINDS: &[&str] = &[
     "joint",
     "transfer",
     "remove_leader",
+    "remove_of_two",
     "operation_done",
     "operation_failed",
     "snapshot_saved",

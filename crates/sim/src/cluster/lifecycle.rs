@@ -19,6 +19,7 @@ impl SimCluster {
         {
             return Ok(());
         }
+        self.count_rollback(node);
         let config = ReplicaConfig {
             snapshot_entries: self.snapshot_entries,
             hash_every: 20,

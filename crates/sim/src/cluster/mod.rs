@@ -45,6 +45,7 @@ mod standing;
 mod strangers;
 mod survivor;
 mod sweep;
+mod trace;
 mod transfers;
 mod upgrade;
 mod watcher;

@@ -398,11 +398,15 @@ impl SimCluster {
         let Some(id) = leader.or_else(|| self.needless()) else { return Ok(()) };
         let healthy = self.members.voters.len() - self.lost_voters();
         let is_dead = self.at(id).is_none_or(|node| self.nodes[node].dead);
-        if self.members.voters.contains(&id) && !is_dead && healthy <= 3 {
+        // Of two voters, the one that stays needs the other until it knows of the removal.
+        let of_two = (healthy, self.members.voters.len()) == (2, 2);
+        if self.members.voters.contains(&id) && !is_dead && healthy <= 3 && !of_two {
             return Ok(());
         }
+        let of_two = of_two && self.members.voters.contains(&id);
         if self.operate(Reconfiguration::Remove(id))? {
             self.faults.count("remove");
+            self.faults.count_by("remove_of_two", u64::from(of_two));
             self.faults.count_by("remove_leader", u64::from(leader == Some(id)));
         }
         Ok(())

@@ -20,7 +20,7 @@ use super::inbox::SimInbox;
 use super::log_sink::SimLog;
 use super::log_writer::{RESERVE_BYTES, SimLogWriter};
 use super::oracle::Stalled;
-use super::rollback::{GoingBack, OldDisk};
+use super::rollback::{GoingBack, OldDisk, WentBack};
 use super::session_host::SessionHost;
 
 /// Small segments, so that rolling over happens in every run.
@@ -68,6 +68,8 @@ pub(super) struct SimMember {
     pub(super) old_disk: Option<OldDisk>,
     /// The plan to restore that copy.
     pub(super) going_back: Option<GoingBack>,
+    /// Its disk went back, and it has not started since.
+    pub(super) went_back: Option<WentBack>,
     /// Its newest batch was damaged: it may have lost what it acknowledged.
     pub(super) may_forget: bool,
     /// The time by which it must stop, if it was started from an old disk.
@@ -156,6 +158,7 @@ impl SimMember {
             proven: 0,
             old_disk: None,
             going_back: None,
+            went_back: None,
             may_forget: false,
             must_stop: None,
             names: names(id),

@@ -28,6 +28,7 @@ impl Packet {
 }
 
 /// A message of a client over its session.
+#[derive(Debug)]
 pub(super) enum ClientMessage {
     /// Opens the session.
     Open,

@@ -11,6 +11,10 @@ impl SimCluster {
     pub(super) fn reuse(&mut self) {
         let Some(id) = self.members.retired.iter().next_back().copied() else { return };
         let Some(node) = self.at(id).filter(|node| !self.nodes[*node].is_up()) else { return };
+        if !self.is_settled(node) {
+            // The members that stay may need its vote until they know of the removal.
+            return;
+        }
         let seed = self.rng.u64(..);
         let boot = self.nodes[node].boot + 1;
         let level = self.nodes[node].level;

@@ -7,7 +7,7 @@
 
 use tenure_raft::MemberId;
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Log, LogOptions, Presence};
+use tenure_store::{HardState, Log, LogOptions, Presence};
 
 use super::event::SimEvent;
 use super::oracle::ensure;
@@ -23,8 +23,35 @@ pub(super) const NOTICE_US: u64 = 5 * S;
 /// A disk as it was some time ago.
 pub(super) struct OldDisk {
     disk: SimDisk,
-    term: u64,
+    log: LogContent,
+}
+
+/// A disk that went back, and whose member has not started from it yet.
+#[derive(Clone, Copy)]
+pub(super) struct WentBack {
+    /// The member that led when the disk went back.
+    leader: usize,
+}
+
+/// What a log has, as a start would find it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct LogContent {
+    hard_state: HardState,
     last: u64,
+}
+
+impl LogContent {
+    /// Whether entries, a term or a vote of an earlier content are gone. The commit index is not a promise.
+    fn differs(self, before: Self) -> bool {
+        let promises = |it: Self| (it.hard_state.term, it.hard_state.vote, it.last);
+        promises(self) != promises(before)
+    }
+
+    /// Whether it lacks what a member had promised.
+    fn lacks(self, promised: GoingBack) -> bool {
+        let term = self.hard_state.term;
+        term < promised.term || term == promised.term && self.last < promised.durable
+    }
 }
 
 /// A disk that is about to go back.
@@ -39,7 +66,7 @@ pub(super) struct GoingBack {
 impl OldDisk {
     /// Whether it lacks what a member had promised.
     pub(super) fn lacks(&self, promised: GoingBack) -> bool {
-        self.term < promised.term || self.term == promised.term && self.last < promised.durable
+        self.log.lacks(promised)
     }
 }
 
@@ -82,17 +109,13 @@ impl SimCluster {
             return;
         }
         let another = self.rng.bool();
-        self.faults.count(match (leader == node, another) {
-            (true, true) => "rolled_back_leader_under_another",
-            (true, false) => "rolled_back_leader",
-            (false, true) => "rolled_back_under_another",
-            (false, false) => "rolled_back",
-        });
-        self.trace(|| format!("{node} goes back to term {} and index {}", old.term, old.last));
+        let LogContent { hard_state, last } = old.log;
+        self.trace(|| format!("{node} goes back to term {} and index {last}", hard_state.term));
         self.end(node, Restart::ProcessKilled);
         let target = &mut self.nodes[node];
         target.disk = old.disk;
         target.damaged = true;
+        target.went_back = Some(WentBack { leader });
         let mut starts_us = self.now_us + MS;
         if another {
             // The cluster has another leader before the member is back, at times without its memory.
@@ -107,25 +130,49 @@ impl SimCluster {
         self.nemesis.quiet_until(starts_us + NOTICE_US + S);
     }
 
-    /// Damages the newest batch of a member's log, which is then cut as if it had been torn. The
-    /// member may have lost what it had acknowledged, or nothing at all.
+    /// Counts a disk that went back, when its member starts from it: only then it is known who leads.
+    pub(super) fn count_rollback(&mut self, node: usize) {
+        let Some(WentBack { leader }) = self.nodes[node].went_back.take() else { return };
+        let another = self.leader().is_some_and(|now| now != leader);
+        self.faults.count(match (leader == node, another) {
+            (true, true) => "rolled_back_leader_under_another",
+            (true, false) => "rolled_back_leader",
+            (false, true) => "rolled_back_under_another",
+            (false, false) => "rolled_back",
+        });
+    }
+
+    /// Damages the newest batch of a member's log, which is then cut as if it had been torn. The member may have lost
+    /// what it had acknowledged, or only what it had written and not acknowledged. The fault counts if the log starts
+    /// without entries, a term or a vote that it had: the newest write may also have been a mark or a spare segment. A
+    /// follower must stop if its leader has the acknowledgement of what is lost.
     pub(super) fn lose_newest(&mut self, node: usize) {
         let Some(leader) = self.leader() else { return };
         if !self.can_notice(node) || leader == node && !self.others_have_all(node) {
             return;
         }
         self.network.calm();
+        let going = self.going_back(node).filter(|going| self.have_heard(node, leader, *going));
         self.end(node, Restart::ProcessKilled);
-        let disk = &self.nodes[node].disk;
-        let log = disk.files().into_iter().filter(|file| file.starts_with("log")).max();
-        let flipped = log.and_then(|file| disk.flip_random_bit(&file));
-        if flipped.is_some() {
-            self.faults.count(if leader == node { "newest_lost_leader" } else { "newest_lost" });
+        let starts_us = self.now_us + MS;
+        let seed = self.rng.u64(..);
+        let before = look_at(&self.nodes[node].disk, seed);
+        if let Some((file, offset)) = self.nodes[node].disk.damage_newest_batch("log") {
+            self.trace(|| format!("the newest batch of {node} is damaged: {file} at {offset}"));
             self.nodes[node].damaged = true;
             self.nodes[node].may_forget = true;
+            let after = look_at(&self.nodes[node].disk, seed);
+            if before.zip(after).is_some_and(|(before, after)| after.differs(before)) {
+                let kind = if leader == node { "newest_lost_leader" } else { "newest_lost" };
+                self.faults.count(kind);
+            }
+            let is_lost = after.zip(going).is_some_and(|(after, going)| after.lacks(going));
+            if leader != node && is_lost {
+                self.nodes[node].must_stop = Some(starts_us + NOTICE_US);
+            }
         }
-        self.queue.push(self.now_us + MS, SimEvent::Start { node });
-        self.nemesis.quiet_until(self.now_us + 2 * S);
+        self.queue.push(starts_us, SimEvent::Start { node });
+        self.nemesis.quiet_until(starts_us + NOTICE_US + S);
     }
 
     /// Whether a majority has the whole log of a leader without the leader itself. No other member may have heard that
@@ -190,11 +237,18 @@ impl SimCluster {
     pub(super) fn copy_disk(&mut self, node: usize) -> Option<OldDisk> {
         let disk = self.nodes[node].disk.fork(self.rng.u64(..));
         disk.restart(Restart::PowerLostAll);
-        let looked_at = disk.fork(self.rng.u64(..));
-        let segment_bytes = super::node::SEGMENT_BYTES;
-        let presence = Presence::MustExist;
-        let options = LogOptions { segment_bytes, presence, ..LogOptions::default() };
-        let (log, _) = Log::open(std::sync::Arc::new(looked_at), options).ok()?;
-        Some(OldDisk { disk, term: log.hard_state().term, last: log.last_index() })
+        let log = look_at(&disk, self.rng.u64(..))?;
+        Some(OldDisk { disk, log })
     }
+}
+
+/// What a start from a disk would find in the log; nothing if it would be refused. Opens a copy, because opening a log
+/// changes its disk.
+fn look_at(disk: &SimDisk, seed: u64) -> Option<LogContent> {
+    let copy = disk.fork(seed);
+    let segment_bytes = super::node::SEGMENT_BYTES;
+    let presence = Presence::MustExist;
+    let options = LogOptions { segment_bytes, presence, ..LogOptions::default() };
+    let (log, _) = Log::open(std::sync::Arc::new(copy), options).ok()?;
+    Some(LogContent { hard_state: log.hard_state(), last: log.last_index() })
 }

@@ -210,6 +210,7 @@ impl SessionHost {
 impl SimCluster {
     /// N1, N3, S13: checks the results that the node returns for a batch.
     pub(super) fn answer(&mut self, node: usize, to: ReplyTo, outcomes: Outcomes) -> CheckResult {
+        self.mix_value(&(node, to, &outcomes));
         let process = self.nodes[node].process.as_mut().expect("it has just turned");
         let (number, session) = match to {
             ReplyTo::Session { session, batch } => (batch, Some(session)),

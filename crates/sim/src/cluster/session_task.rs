@@ -50,6 +50,7 @@ pub(super) struct SessionTask {
 }
 
 /// One command of a client's message.
+#[derive(Debug)]
 pub(super) struct ClientRequest {
     /// The client's number for it.
     pub(super) id: u64,

@@ -50,11 +50,18 @@ pub struct SeedResult {
     pub sim_us: u64,
     /// The faults and events that occurred.
     pub faults: FaultCounts,
-    /// Over everything that was sent, in order.
+    /// Over everything that was sent, answered and stored, in order.
     pub trace: u64,
 }
 
 impl SeedResult {
+    /// Whether another run went the same way: to the byte, to the microsecond, and to the last fault.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.trace, self.sim_us) == (other.trace, other.sim_us)
+            && self.faults.line() == other.faults.line()
+            && self.failure == other.failure
+    }
+
     pub(super) fn failed(violation: InvariantViolation) -> Self {
         Self { failure: Some(violation), sim_us: 0, faults: FaultCounts::default(), trace: 0 }
     }
@@ -270,6 +277,7 @@ impl SimCluster {
 
     /// What a run that is over has seen.
     pub(super) fn over(mut self) -> SeedResult {
+        self.mix_disks();
         for node in &self.nodes {
             for (fault, times) in node.disk.counts() {
                 let kind = match fault {
@@ -339,6 +347,7 @@ impl SimCluster {
     }
 
     fn happen(&mut self, event: SimEvent) -> CheckResult {
+        self.mix_message(&event);
         match event {
             SimEvent::Turn { node, boot } => self.turn(node, boot),
             SimEvent::Arrive { from, to, packet } => self.arrive(from, to, packet),
@@ -478,17 +487,6 @@ impl SimCluster {
             target.turn_at_us = Some(at_us);
             self.queue.push(at_us, SimEvent::Turn { node, boot: target.boot });
         }
-    }
-
-    pub(super) fn mix(&mut self, bytes: &[u8]) {
-        let mut trace = self.trace ^ self.now_us;
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            trace = (trace ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            trace ^= trace >> 29;
-        }
-        self.trace = trace;
     }
 
     pub(super) fn trace(&self, text: impl FnOnce() -> String) {

@@ -19,7 +19,7 @@ pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
             }
             Notice::Lost { lease, token, revision, cause, word, .. } => {
                 told(seen, handles, *lease, *revision, |event| {
-                    event.cause == *cause
+                    Some(event.cause) == *cause
                         && event.token == Some(*token)
                         && says(event, word.as_deref())
                 })
@@ -41,7 +41,7 @@ pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
             Notice::LeaseEnded { lease, revision, cause, word } => {
                 told(seen, handles, *lease, *revision, |event| {
                     let lease = matches!(event.subject, Subject::Lease(_));
-                    event.cause == *cause && lease && says(event, word.as_deref())
+                    Some(event.cause) == *cause && lease && says(event, word.as_deref())
                 })
             }
         };

@@ -197,7 +197,7 @@ impl Model {
         self.events.push(event);
         if !matches!(end, LeaseEnd::ByHolder) {
             let revision = self.this_revision();
-            let cause = end.cause();
+            let cause = Some(end.cause());
             self.notices.push(Notice::LeaseEnded { lease: NO_HANDLE, revision, cause, word });
         }
         self.leases.remove(&id);

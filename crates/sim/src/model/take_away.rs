@@ -193,7 +193,7 @@ impl Model {
             lock: lock.clone(),
             token: grant.token,
             revision: self.this_revision(),
-            cause,
+            cause: Some(cause),
             word: word(told),
         });
     }

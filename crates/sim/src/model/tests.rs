@@ -168,7 +168,7 @@ fn expiry_removes_the_places_of_a_lease_before_its_grants() {
     assert_eq!(batch.events[0].place, Some(PlaceNumber(3)), "the place goes first");
     assert_eq!(batch.events[1].token, Some(token(1)), "then the grant");
     assert_eq!(cluster.states("a"), [(2, HolderState::Held)]);
-    assert!(matches!(cluster.last.notices[0], Notice::Lost { cause: Cause::Expired, .. }));
+    assert!(matches!(cluster.last.notices[0], Notice::Lost { cause: Some(Cause::Expired), .. }));
     assert!(matches!(cluster.last.notices[1], Notice::LeaseEnded { .. }));
 }
 

@@ -121,6 +121,23 @@ pub enum SnapshotError {
     Fatal(#[from] Fatal),
 }
 
+impl SnapshotError {
+    /// Whether a snapshot that was durable is damaged or missing.
+    pub fn is_corrupt(&self) -> bool {
+        match self {
+            Self::Corrupt { .. } | Self::Absent { .. } => true,
+            Self::Io { .. }
+            | Self::NoSpace
+            | Self::Format { .. }
+            | Self::MetaTooLarge { .. }
+            | Self::Offset { .. }
+            | Self::Conflict { .. }
+            | Self::Length { .. }
+            | Self::Fatal(_) => false,
+        }
+    }
+}
+
 /// The snapshots of one member.
 #[derive(Debug, Clone)]
 pub struct Snapshots {

@@ -1,6 +1,6 @@
 //! Formats the state machine's answers and views as text.
 
-use tenure_core::event::{Batch, Subject};
+use tenure_core::event::{Batch, Cause, Subject};
 use tenure_core::outcome::{Answer, Grants, Notice};
 use tenure_core::view::LockView;
 use tenure_core::{Freed, Machine};
@@ -38,13 +38,17 @@ pub(crate) fn notice(notice: &Notice, name: &dyn Fn(Handle) -> String) -> String
             format!("{} is told: acquired {}", name(*lease), grants(granted))
         }
         Notice::Lost { lease, lock, token, cause, .. } => {
-            format!("{} is told: lost `{lock}`, token {token}: {}", name(*lease), cause.word())
+            format!("{} is told: lost `{lock}`, token {token}: {}", name(*lease), word(*cause))
         }
         Notice::WaitEnded { lease, .. } => format!("{} is told: timed out", name(*lease)),
         Notice::LeaseEnded { lease, cause, .. } => {
-            format!("{}'s lease has ended: {}", name(*lease), cause.word())
+            format!("{}'s lease has ended: {}", name(*lease), word(*cause))
         }
     }
+}
+
+fn word(cause: Option<Cause>) -> &'static str {
+    cause.map_or("cause not known", Cause::word)
 }
 
 fn grants(grants: &Grants) -> String {

@@ -45,7 +45,7 @@ impl SessionHandler {
                     lease_slot: lease.slot,
                     lease_generation: lease.generation,
                     revision: at,
-                    cause: encode::cause(cause).into(),
+                    cause: cause.map_or(v1::Cause::Unspecified, encode::cause).into(),
                     by,
                     reason,
                 });
@@ -76,7 +76,7 @@ impl SessionHandler {
                     lease_slot: lease.slot,
                     lease_generation: lease.generation,
                     revision: at,
-                    cause: encode::cause(cause).into(),
+                    cause: cause.map_or(v1::Cause::Unspecified, encode::cause).into(),
                     by,
                     reason,
                 });
