@@ -58,7 +58,7 @@ impl Writer for Vec<u8> {
         if value < 0x80 {
             self.push((value & 0x7f) as u8);
         } else if value < 1 << 14 {
-            self.extend_from_slice(&[(value & 0x7f) as u8 | 0x80, (value >> 7) as u8]);
+            self.extend_from_slice(&[(value & 0x7f) as u8 | 0x80, (value >> 7 & 0x7f) as u8]);
         } else {
             put_long(self, value);
         }
@@ -103,7 +103,7 @@ mod tests {
             bytes.push((value & 0x7f) as u8 | 0x80);
             value >>= 7;
         }
-        bytes.push(value as u8);
+        bytes.push((value & 0x7f) as u8);
         bytes
     }
 
