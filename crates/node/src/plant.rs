@@ -40,6 +40,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("untold_grant_kept", &["N11"]),
     ("failed_abandon_is_no_effect", &["N11"]),
     ("failed_removal_reported_as_done", &["N12"]),
+    ("unknown_removal_reported_as_no_effect", &["N12"]),
     ("invitation_used_twice", &["N14"]),
     ("lineage_ignored", &["N10"]),
     ("source_keeps_its_turn", &["N16"]),

@@ -397,6 +397,8 @@ impl Reconfigure {
                 self.removed()
             }
             (Err(failure), Reconfiguration::Remove(_)) => {
+                let forgets = mutant!("unknown_removal_reported_as_no_effect");
+                let failure = if forgets { NodeFailure::Expired } else { failure };
                 self.at = ReconfigureStage::Checking(failure);
                 Some(ReconfigureOutput::View(ReadConsistency::Stale))
             }

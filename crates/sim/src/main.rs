@@ -18,6 +18,9 @@ const COVERAGE_FROM: u64 = 1_000;
 /// Seeds of the control, in which a promise must be broken: see `cluster/control.rs`.
 const CONTROL_SEEDS: u64 = 10;
 
+/// Seeds of each script of a rollback: see `cluster/rollback/scripts.rs`.
+const SCRIPT_SEEDS: u64 = 5;
+
 /// Tries to prove the machine wrong.
 #[derive(Parser)]
 struct SimCli {
@@ -75,6 +78,9 @@ struct ClusterArgs {
     /// Run this seed only, and print what happens.
     #[arg(long)]
     seed: Option<u64>,
+    /// Play this script of a rollback with the seed, instead of random faults.
+    #[arg(long, requires = "seed")]
+    script: Option<String>,
     /// Of the planted bugs, only those whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
@@ -106,9 +112,10 @@ fn main() -> ExitCode {
             Some(seed) => one(seed, args.commands),
             None => many(&args),
         },
-        SimCommand::Cluster(args) => match args.seed {
-            Some(seed) => one_cluster(seed),
-            None => clusters(&args),
+        SimCommand::Cluster(args) => match (args.seed, &args.script) {
+            (Some(seed), Some(script)) => cluster::rollback::scripts::run_verbose(script, seed),
+            (Some(seed), None) => one_cluster(seed),
+            (None, _) => clusters(&args),
         },
         SimCommand::ClusterMutants(args) => planted_in_clusters(&args),
         SimCommand::Mutants(args) => planted(&args),
@@ -242,6 +249,10 @@ fn clusters(args: &ClusterArgs) -> bool {
         control.by.join(", ")
     );
     clean &= control.caught == control.seeds;
+    let scripts = cluster::rollback::scripts::run(SCRIPT_SEEDS);
+    scripts.failures.iter().for_each(|failure| println!("rollback script {failure}"));
+    println!("rollback scripts as_expected={}/{}", scripts.as_expected, scripts.played);
+    clean &= scripts.failures.is_empty();
     println!(
         "sim seeds={} sim_hours={:.2} faults={}/{kinds} violations={}",
         found.seeds,

@@ -10,12 +10,14 @@ pub(crate) fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
     assert_eq!(cluster.change(leader, MembershipChange::Remove(id(3))), Ok(()));
     assert_eq!(
         cluster.change(leader, MembershipChange::AddLearner(id(3))),
-        Err(RejectReason::Retired)
+        Err(RejectReason::Retired),
+        "N18: the id of a removed member is not that of a member again"
     );
     let next = cluster.elect(1);
     assert_eq!(
         cluster.change(next, MembershipChange::AddLearner(id(3))),
-        Err(RejectReason::Retired)
+        Err(RejectReason::Retired),
+        "N18: the id of a removed member is not that of a member again"
     );
 }
 

@@ -3,15 +3,20 @@
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
 use tenure_node::{Input, LinkId, PeerMessage};
-use tenure_raft::{MemberId, Message, Step, StepKind};
+use tenure_raft::{MemberId, Message, Persist, Step, StepKind};
 use tenure_store::{LogEntry, LogId};
 use tenure_types::Term;
 
+use super::oracle::ensure;
 use super::world::SimCluster;
+use crate::invariant::CheckResult;
+
+/// By how much one message may raise a member's term.
+const TERM_JUMP_MAX: u64 = 1 << 24;
 
 impl SimCluster {
     /// Hands a forged message to a member: an append of the next term, as a new leader would send it, or a heartbeat
-    /// with the term `u64::MAX - 1`, after which almost no term is left.
+    /// whose term is the first one too far ahead, or `u64::MAX - 1`, after which almost no term is left.
     pub(super) fn forge_step(&mut self, node: usize) {
         let Some(process) = &self.nodes[node].process else { return };
         let status = process.replica().status();
@@ -26,7 +31,8 @@ impl SimCluster {
             _ => (status.leader.filter(|_| !status.leading), "forged_term"),
         };
         let Some(from) = from else { return };
-        let beat = step(StepKind::Heartbeat, u64::MAX - 1);
+        let too_far = if last.index % 2 == 0 { u64::MAX - 1 } else { term + TERM_JUMP_MAX + 1 };
+        let beat = step(StepKind::Heartbeat, too_far);
         let next = Term(term + 1);
         let payload = Bytes::from(seal_entry(next, 0, std::iter::empty::<&[u8]>()));
         let entry = LogEntry { index: last.index + 1, term: next.0, kind: 0, payload };
@@ -42,6 +48,15 @@ impl SimCluster {
         let boot = self.nodes[node].boot;
         let (link, message) = (LinkId::default(), PeerMessage::Raft(message));
         self.give(node, boot, Input::Peer { from, link, message });
+    }
+
+    /// N17: no message raises a member's term too far. The elections of a run stay far below the bound, so a term above
+    /// it was forged.
+    pub(super) fn check_term(&self, node: usize, persist: &Persist) -> CheckResult {
+        let term = persist.hard_state.map_or(0, |state| state.term);
+        ensure(term <= TERM_JUMP_MAX, "N17", || {
+            format!("{node} took the term {term} from a message")
+        })
     }
 }
 

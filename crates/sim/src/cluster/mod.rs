@@ -37,7 +37,7 @@ mod packet;
 mod recovery;
 mod restoring;
 mod reuse;
-mod rollback;
+pub mod rollback;
 mod serve;
 mod session_host;
 mod session_task;

@@ -290,8 +290,11 @@ impl SimCluster {
         })
     }
 
-    /// N12: a member is removed only if a request for that has not ended with "nothing happened".
+    /// N12: a member is removed only if a request for that has not ended with "nothing happened". N18: no id of a
+    /// removed member comes back.
     pub(super) fn check_removed(&self, now: &Membership) -> CheckResult {
+        let again = self.members.retired.iter().find(|id| now.contains(**id));
+        ensure(again.is_none(), "N18", || format!("{again:?} was removed, and is a member again"))?;
         for id in now.retired.difference(&self.members.retired) {
             ensure(self.removals.get(id).is_some_and(|requests| *requests > 0), "N12", || {
                 format!("member {id} is removed, and every request for that reports no effect")

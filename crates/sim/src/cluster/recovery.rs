@@ -86,16 +86,7 @@ impl SimCluster {
         for node in 0..self.nodes.len() {
             let target = &self.nodes[node];
             if target.is_up() && self.members.contains(target.id) {
-                self.numbers += 1;
-                let (ask, boot) = (self.numbers, target.boot);
-                let deadline_us = target.local_us(self.now_us) + PROBE_US;
-                let principal = ask.to_string();
-                let command = Command::SetLimits(Vec::new());
-                let request = Request { principal: &principal, id: RequestId::None, command };
-                let mut bytes = Vec::new();
-                encode_request(&request, &mut bytes);
-                self.oracle.asked.submit(ask, self.numbers + 1, Repeats::Never);
-                let number = self.call(node, boot, ask, bytes, deadline_us);
+                let number = self.submit_one(node, PROBE_US);
                 self.probes.insert(number, node);
             }
         }
@@ -107,6 +98,20 @@ impl SimCluster {
             }
             None => Ok(()),
         }
+    }
+
+    /// Submits a command that changes nothing, and returns the number of its call.
+    pub(super) fn submit_one(&mut self, node: usize, within_us: u64) -> u64 {
+        self.numbers += 1;
+        let (ask, boot) = (self.numbers, self.nodes[node].boot);
+        let deadline_us = self.nodes[node].local_us(self.now_us) + within_us;
+        let principal = ask.to_string();
+        let command = Command::SetLimits(Vec::new());
+        let request = Request { principal: &principal, id: RequestId::None, command };
+        let mut bytes = Vec::new();
+        encode_request(&request, &mut bytes);
+        self.oracle.asked.submit(ask, self.numbers + 1, Repeats::Never);
+        self.call(node, boot, ask, bytes, deadline_us)
     }
 
     /// N10: in a calm cluster the directory soon has every member as it is.

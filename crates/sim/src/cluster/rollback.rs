@@ -5,6 +5,8 @@
 //! reachable when it starts. So the fault comes in two steps: first the network calms down, and the others have time to
 //! learn of the newest promises; then the disk goes back. `docs/internals/rollback.md` lists what cannot be noticed.
 
+pub mod scripts;
+
 use tenure_raft::MemberId;
 use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{HardState, Log, LogOptions, Presence};

@@ -83,6 +83,7 @@ impl SimCluster {
                 Ok(())
             }
             Output::Persist(persist) => {
+                self.check_term(node, &persist)?;
                 self.seals(node, &persist)?;
                 self.write(node, &persist).map(|_| ())
             }
