@@ -22,7 +22,8 @@ fn several_slots_are_acquired_together_and_explained() {
     let tokens = ok(&["try", "shares/a", "--lease", &holder, "--slots", "4", "--take", "2"]);
     assert_eq!(tokens.lines().count(), 2, "one token for each slot: {tokens}");
     refused(2, "ARGUMENTS", &["try", "shares/a", "--take", "2"]);
-    let large = ["try", "shares/a", "--lease", &holder, "--slots", "4", "--take", "5"];
+    let other = lease("other");
+    let large = ["try", "shares/a", "--lease", &other, "--slots", "4", "--take", "5"];
     refused(1, "INVALID_SLOTS", &large);
     let waiter = lease("waiter");
     let wait = ["lock", "shares/a", "--slots", "4", "--take", "4", "--wait", "50ms"];
