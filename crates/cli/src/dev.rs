@@ -232,7 +232,10 @@ fn start_many(
         settings.members = Some(members.clone());
         settings.entrance = StartMode::Bootstrap(listed.clone());
         settings.stop = requests.stop.clone();
-        starting.push((name.clone(), std::thread::spawn(move || start(settings))));
+        let failed = |error| CliError::refused(format!("cannot start member {name}: {error}"));
+        let named = std::thread::Builder::new().name("tenure-start".to_owned());
+        let started = named.spawn(move || start(settings)).map_err(failed)?;
+        starting.push((name.clone(), started));
     }
     let mut running = Vec::new();
     for (name, one) in starting {

@@ -83,7 +83,7 @@ pub(crate) fn process_requests() -> Result<ProcessRequests, CliError> {
     let failed = |error| CliError::refused(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let (kept, asks) = (stop.clone(), ask.clone());
-    std::thread::spawn(move || {
+    let listen = move || {
         for signal in signals.forever() {
             if kept.swap(true, Ordering::AcqRel) {
                 log::flush();
@@ -91,7 +91,8 @@ pub(crate) fn process_requests() -> Result<ProcessRequests, CliError> {
             }
             let _ = asks.send(ProcessRequest::Stop);
         }
-    });
+    };
+    std::thread::Builder::new().name("tenure-signals".to_owned()).spawn(listen).map_err(failed)?;
     Ok(ProcessRequests { stop, asked, ask })
 }
 

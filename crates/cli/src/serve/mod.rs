@@ -193,11 +193,15 @@ pub(crate) fn run(flags: &ServeArgs) -> Result<Exit, CliError> {
     let requests = process_requests()?;
     os::raise_open_files();
     if flags.while_stdin {
-        std::thread::spawn(|| {
+        let end_with_stdin = || {
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
             log::flush();
             std::process::exit(0);
-        });
+        };
+        let failed =
+            |error| CliError::refused(format!("cannot wait for the end of stdin: {error}"));
+        let named = std::thread::Builder::new().name("tenure-stdin".to_owned());
+        named.spawn(end_with_stdin).map_err(failed)?;
     }
     settings.stop = requests.stop.clone();
     settings.on_end = on_end(&settings.name, flags.form());

@@ -71,6 +71,12 @@ impl Connection {
 
     /// Sends one request and reads one response. After an error the connection is unusable.
     pub(crate) fn call(&mut self, call: &Call) -> io::Result<Answer> {
+        self.send(call)?;
+        self.answer()
+    }
+
+    /// Sends one request.
+    pub(crate) fn send(&mut self, call: &Call) -> io::Result<()> {
         let Call { verb, path, key, body } = call;
         let mut request = format!("{verb} {path} HTTP/1.1\r\nHost: {}\r\n", self.to);
         if let Some(key) = key {
@@ -81,8 +87,7 @@ impl Connection {
             request.push_str(&format!("Content-Type: {kind}\r\n"));
         }
         request.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
-        self.stream.get_mut().write_all(request.as_bytes())?;
-        self.answer()
+        self.stream.get_mut().write_all(request.as_bytes())
     }
 
     fn answer(&mut self) -> io::Result<Answer> {

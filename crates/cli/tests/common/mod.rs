@@ -165,6 +165,8 @@ pub(crate) struct One {
     pub(crate) host: Ipv4Addr,
     pub(crate) clients: u16,
     pub(crate) members: u16,
+    /// Further arguments of this member, such as its certificate.
+    pub(crate) flags: Vec<String>,
     pub(crate) process: Option<Process>,
 }
 
@@ -210,9 +212,14 @@ impl Cluster {
         for _ in 0..3 {
             cluster.add();
         }
-        let ports: Vec<u16> = cluster.members.iter().map(|one| one.members).collect();
-        cluster.proxies = Some(Proxies::new(&ports));
+        cluster.put_behind_proxies();
         cluster.founded()
+    }
+
+    /// Lets the members reach each other only through proxies. They are not started yet.
+    pub(crate) fn put_behind_proxies(&mut self) {
+        let ports: Vec<u16> = self.members.iter().map(|one| one.members).collect();
+        self.proxies = Some(Proxies::new(&ports));
     }
 
     /// Three members behind two sets of proxies: between members, and between clients and members. The proxies
@@ -222,8 +229,7 @@ impl Cluster {
         for _ in 0..3 {
             cluster.add();
         }
-        let ports: Vec<u16> = cluster.members.iter().map(|one| one.members).collect();
-        cluster.proxies = Some(Proxies::new(&ports));
+        cluster.put_behind_proxies();
         let ports: Vec<u16> = cluster.members.iter().map(|one| one.clients).collect();
         cluster.client_proxies = Some(Proxies::with_diallers(&ports, clients));
         cluster.founded()
@@ -248,7 +254,8 @@ impl Cluster {
         Self { dir, members, more, trust: None, proxies: None, client_proxies: None, spaces: None }
     }
 
-    fn founded(mut self) -> Self {
+    /// Starts all members as founders, and waits for their first leader.
+    pub(crate) fn founded(mut self) -> Self {
         (0..self.members.len()).for_each(|at| self.start_founder(at));
         self.leader();
         self
@@ -259,7 +266,8 @@ impl Cluster {
         let name = format!("m{}", self.members.len());
         let (clients, members) = (free_port(), free_port());
         let host = Ipv4Addr::LOCALHOST;
-        self.members.push(One { name, host, clients, members, process: None });
+        let flags = Vec::new();
+        self.members.push(One { name, host, clients, members, flags, process: None });
         self.members.len() - 1
     }
 
@@ -306,7 +314,7 @@ impl Cluster {
     /// Starts a member.
     pub(crate) fn start(&mut self, at: usize, more: &[&str]) {
         let (data, advertised) = (self.data(at), self.advertised(at));
-        let One { name, host, clients, members, .. } = &self.members[at];
+        let One { name, host, clients, members, flags, .. } = &self.members[at];
         let (clients, members) = (format!("{host}:{clients}"), format!("{host}:{members}"));
         let mut arguments = vec!["serve", "--name", name, "--data", data.to_str().unwrap()];
         arguments.extend(["--clients", &clients, "--members", &members]);
@@ -318,7 +326,7 @@ impl Cluster {
         arguments.extend(
             client_proxy.iter().flat_map(|client_proxy| ["--advertise-clients", client_proxy]),
         );
-        arguments.extend(self.more.iter().map(String::as_str));
+        arguments.extend(self.more.iter().chain(flags).map(String::as_str));
         arguments.extend(more);
         let said = self.dir.path().join(format!("{name}.log"));
         let process = match &self.spaces {

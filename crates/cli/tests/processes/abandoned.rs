@@ -1,7 +1,5 @@
 //! Tests that an abandoned acquire never takes the lock away from the caller's own retry.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::http::{Call, Connection};
 use crate::common::{Cluster, wait};
+use crate::stage::Transport;
 
 /// How many clients run at once.
 const WORKERS: usize = 4;
@@ -53,18 +52,14 @@ fn acquire(lock: &str, lease: &str, key: &str) -> Call {
 }
 
 /// Sends a call. The caller closes the connection without reading the answer.
-fn send(to: SocketAddr, call: &Call) -> TcpStream {
-    let Call { verb, path, key, body } = call;
-    let (key, (kind, body)) = (key.as_ref().unwrap(), body.as_ref().unwrap());
-    let request = format!(
-        "{verb} {path} HTTP/1.1\r\nHost: {to}\r\nIdempotency-Key: {key}\r\nContent-Type: {kind}\r\n\
-         Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut stream = TcpStream::connect(to).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    stream
+fn send(cluster: &Cluster, member: usize, call: &Call) -> Connection {
+    let mut connection = open(cluster, member);
+    connection.send(call).unwrap();
+    connection
+}
+
+fn open(cluster: &Cluster, member: usize) -> Connection {
+    Connection::open(cluster.address(member), cluster.trust.as_ref(), TIMEOUT).unwrap()
 }
 
 /// When the caller of an attempt closes the first connection.
@@ -81,7 +76,6 @@ enum Close {
 fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
     // The leader decides sooner than followers, so the attempts alternate between members.
     let member = number % cluster.members.len();
-    let to = cluster.address(member);
     let close = if number.is_multiple_of(2) { Close::Before } else { Close::Meanwhile };
     // The attempts vary this delay, so that the first call is abandoned in every state of its answer.
     let delay = STEP * u32::try_from(number / 4 % STEPS).unwrap();
@@ -95,8 +89,8 @@ fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
         holder
     });
     let ask = acquire(&lock, &lease, &key);
-    let mut connection = Connection::open(to, None, TIMEOUT).unwrap();
-    let mut first = Some(send(to, &ask));
+    let mut connection = open(cluster, member);
+    let mut first = Some(send(cluster, member, &ask));
     if held.is_some() {
         wait("the lock is awaited", || {
             let shown = cluster.ask(member, &format!("explain {lock}"))?;
@@ -135,8 +129,16 @@ fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
 
 #[test]
 fn a_retry_that_was_told_that_it_has_the_lock_keeps_it() {
-    let acquires = acquires();
-    let cluster = Cluster::found(3);
+    keeps(&Transport::Plain.three().founded(), acquires());
+}
+
+/// A part of them: every connection begins with a handshake, which takes most of the time.
+#[test]
+fn a_retry_under_tls_keeps_the_lock_too() {
+    keeps(&Transport::Tls.three().founded(), acquires().div_ceil(4));
+}
+
+fn keeps(cluster: &Cluster, acquires: usize) {
     let (next, totals) = (AtomicUsize::new(0), Mutex::new(Totals::default()));
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
@@ -146,7 +148,7 @@ fn a_retry_that_was_told_that_it_has_the_lock_keeps_it() {
                     if number >= acquires {
                         return;
                     }
-                    let told = attempt(&cluster, number);
+                    let told = attempt(cluster, number);
                     let mut totals = totals.lock().unwrap();
                     match told {
                         Ok(told) => totals.acquired.push(told),

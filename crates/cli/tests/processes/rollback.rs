@@ -11,6 +11,7 @@ use crate::common::http::Connection;
 use crate::common::proxy::Road;
 use crate::common::waiting::wait_within;
 use crate::common::{Cluster, field, wait, words};
+use crate::stage::Transport;
 
 /// How many writes reach the log of a leader that is cut off.
 const GHOSTS: usize = 200;
@@ -133,24 +134,27 @@ struct Diverged {
     copied: PathBuf,
 }
 
-fn diverged() -> Diverged {
+fn diverged(transport: Transport) -> Diverged {
     for _ in 0..TRIES {
-        if let Some(diverged) = try_diverged() {
+        if let Some(diverged) = try_diverged(transport) {
             return diverged;
         }
     }
     panic!("in {TRIES} tries no leader that was cut off wrote more entries than the others");
 }
 
-fn try_diverged() -> Option<Diverged> {
-    let mut cluster = Cluster::found_behind_proxies();
+fn try_diverged(transport: Transport) -> Option<Diverged> {
+    let mut cluster = transport.three();
+    cluster.put_behind_proxies();
+    let mut cluster = cluster.founded();
     cluster.ok("put before value");
     let at = cluster.leader();
     let others = [(at + 1) % 3, (at + 2) % 3];
     let before = status_number(&cluster, at, "last");
     // Connect first, because a leader that is cut off notices after 300 ms.
     let address = cluster.address(at);
-    let open = |_| Connection::open(address, None, Duration::from_secs(5)).unwrap();
+    let trust = cluster.trust.as_ref();
+    let open = |_| Connection::open(address, trust, Duration::from_secs(5)).unwrap();
     let connections: Vec<Connection> = (0..GHOSTS).map(open).collect();
     cluster.proxies.as_ref().unwrap().around(at, Road::Cut);
     let begun_us = os::now_us();
@@ -191,7 +195,16 @@ fn try_diverged() -> Option<Diverged> {
 
 #[test]
 fn a_follower_whose_disk_went_back_to_a_longer_log_of_an_older_term_stops() {
-    let Diverged { mut cluster, at, others, copied } = diverged();
+    follower_stops(Transport::Plain);
+}
+
+#[test]
+fn a_follower_whose_disk_went_back_stops_under_tls_too() {
+    follower_stops(Transport::Tls);
+}
+
+fn follower_stops(transport: Transport) {
+    let Diverged { mut cluster, at, others, copied } = diverged(transport);
     put_back(&cluster, at, &copied);
     cluster.start(at, &[]);
     assert_stops(&mut cluster, at);
@@ -200,7 +213,7 @@ fn a_follower_whose_disk_went_back_to_a_longer_log_of_an_older_term_stops() {
 
 #[test]
 fn a_follower_whose_disk_went_back_stops_after_a_change_of_leader_too() {
-    let Diverged { mut cluster, at, others, copied } = diverged();
+    let Diverged { mut cluster, at, others, copied } = diverged(Transport::Plain);
     let old = cluster.leader();
     let new = *others.iter().find(|other| **other != old).unwrap();
     lead(&cluster, new);
@@ -219,14 +232,14 @@ struct RolledBack {
     down: usize,
 }
 
-fn rolled_back() -> RolledBack {
-    let mut tries = (0..TRIES).filter_map(|_| try_rolled_back());
+fn rolled_back(transport: Transport) -> RolledBack {
+    let mut tries = (0..TRIES).filter_map(|_| try_rolled_back(transport));
     tries.next().expect("a leader leads for a second or two")
 }
 
 /// `None` if another member led meanwhile, as happens on a busy machine.
-fn try_rolled_back() -> Option<RolledBack> {
-    let mut cluster = Cluster::found(3);
+fn try_rolled_back(transport: Transport) -> Option<RolledBack> {
+    let mut cluster = transport.three().founded();
     cluster.ok("put before value");
     cluster.agree(&[0, 1, 2]);
     let leader = cluster.leader();
@@ -249,7 +262,16 @@ fn try_rolled_back() -> Option<RolledBack> {
 
 #[test]
 fn a_leader_whose_disk_went_back_stops_if_a_follower_is_up() {
-    let RolledBack { mut cluster, leader, follower, down } = rolled_back();
+    leader_stops(Transport::Plain);
+}
+
+#[test]
+fn a_leader_whose_disk_went_back_stops_under_tls_too() {
+    leader_stops(Transport::Tls);
+}
+
+fn leader_stops(transport: Transport) {
+    let RolledBack { mut cluster, leader, follower, down } = rolled_back(transport);
     cluster.start(leader, &[]);
     cluster.start(down, &[]);
     assert_stops(&mut cluster, leader);
@@ -258,7 +280,7 @@ fn a_leader_whose_disk_went_back_stops_if_a_follower_is_up() {
 
 #[test]
 fn a_leader_whose_disk_went_back_stops_if_it_starts_before_the_follower_that_remembers() {
-    let RolledBack { mut cluster, leader, follower, down } = rolled_back();
+    let RolledBack { mut cluster, leader, follower, down } = rolled_back(Transport::Plain);
     // The follower has restarted, so that it remembers only what is on its disk. It is stopped until the others have
     // begun to start, so it answers them from the beginning without having run before them.
     cluster.kill(follower);

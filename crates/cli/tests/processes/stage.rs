@@ -41,6 +41,38 @@ macro_rules! in_plaintext_and_under_tls {
 }
 pub(crate) use in_plaintext_and_under_tls;
 
+/// Gives each member a certificate of one authority, before the members start.
+fn secure(cluster: &mut Cluster) -> (Authority, Vec<Papers>) {
+    let authority = Authority::new(cluster.dir.path(), "ours");
+    let papers: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
+    for (one, papers) in cluster.members.iter_mut().zip(&papers) {
+        one.flags = papers.flags();
+    }
+    cluster.trust = Some(DialTrust::load(&papers[0].ca, None).unwrap());
+    (authority, papers)
+}
+
+/// What the members of a scenario speak, among themselves and with their clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Plain,
+    Tls,
+}
+
+impl Transport {
+    /// Three members that are not started.
+    pub(crate) fn three(self) -> Cluster {
+        let mut cluster = Cluster::new();
+        for _ in 0..3 {
+            cluster.add();
+        }
+        if self == Transport::Tls {
+            secure(&mut cluster);
+        }
+        cluster
+    }
+}
+
 impl Stage {
     pub(crate) fn plain() -> Self {
         Self { cluster: Cluster::found(3), stranger: Stranger::plain(), papers: None, writes: 0 }
@@ -50,22 +82,13 @@ impl Stage {
     /// Members under TLS. The stranger has a certificate of their authority that names no member.
     pub(crate) fn secured() -> Self {
         let mut cluster = Cluster::new();
-        let authority = Authority::new(cluster.dir.path(), "ours");
-        let stranger = authority.sign(STRANGER);
-        cluster.trust = Some(DialTrust::load(&stranger.ca, None).unwrap());
         for _ in 0..3 {
             cluster.add();
         }
-        let papers: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
-        let listed =
-            cluster.members.iter().map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
-        let listed = listed.collect::<Vec<_>>().join(",");
-        let stranger = Stranger::with(&stranger);
-        let papers = Some((authority, papers));
-        let mut stage = Self { cluster, stranger, papers, writes: 0 };
-        (0..3).for_each(|at| stage.start_with(at, &["--bootstrap", &listed]));
-        stage.cluster.leader();
-        stage.served()
+        let (authority, papers) = secure(&mut cluster);
+        let stranger = Stranger::with(&authority.sign(STRANGER));
+        let (cluster, papers) = (cluster.founded(), Some((authority, papers)));
+        Self { cluster, stranger, papers, writes: 0 }.served()
     }
 
     pub(crate) fn is_secured(&self) -> bool {
@@ -79,7 +102,7 @@ impl Stage {
 
     /// Starts a member that was stopped.
     pub(crate) fn start(&mut self, at: usize) {
-        self.start_with(at, &[]);
+        self.cluster.start(at, &[]);
     }
 
     /// Starts a new member that joins through the first one.
@@ -93,16 +116,12 @@ impl Stage {
         let at = self.cluster.add();
         let name = self.cluster.members[at].name.clone();
         if let Some((authority, papers)) = &mut self.papers {
-            papers.push(authority.sign(&name));
+            let new = authority.sign(&name);
+            self.cluster.members[at].flags = new.flags();
+            papers.push(new);
         }
-        self.start_with(at, more);
+        self.cluster.start(at, more);
         at
-    }
-
-    fn start_with(&mut self, at: usize, more: &[&str]) {
-        let flags = self.papers.as_ref().map(|(_, papers)| papers[at].flags()).unwrap_or_default();
-        let flags: Vec<_> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
-        self.cluster.start(at, &flags);
     }
 
     /// Speaks with the certificate of a member, or in plaintext, where that makes no difference.

@@ -44,7 +44,7 @@ impl Net {
         snapshots: Snapshots,
     ) -> bool {
         let net = self.clone();
-        spawn_for(self.member.inbox(), "tenure-snapshot-out", move || {
+        spawn_for(self.member.inbox(), "tenure-snapshot-stream", move || {
             let mine = net.sending().insert(to);
             let sent = if mine {
                 let sent = net.send_now(to, step, &snapshots);
