@@ -47,7 +47,7 @@ impl Machine {
         }
         let record = self.unlink_place(place);
         // An abandoned request does not rest, because its caller never knew of the grant. The min hold of the giver
-        // must last all the same, so nobody abandons this grant.
+        // must last all the same, so no abandoned request ends this grant.
         let kept =
             rests && self.level >= LEVEL_REPAIRED_SHARES && !mutant!("handed_min_hold_abandoned");
         let asks = if kept { AskCount::UNCOUNTED } else { record.asks };
