@@ -19,7 +19,7 @@ fn a_snapshot_with_a_request_to_leave_that_came_too_late_is_read_and_written_as_
 }
 
 /// Records of `AlreadyHeld`: one of a level that kept the answer, one that keeps the place. Metadata that is told once,
-/// a lock that rests, and a hold that nobody abandons because its min hold was handed on.
+/// a lock that rests, and a hold that no abandon ends because its min hold was handed on.
 const STATE: &str = "
          0s  level 11                       raised
          0s  A lease 60s                    granted

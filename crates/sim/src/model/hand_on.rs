@@ -39,7 +39,7 @@ impl Model {
         let left_ms = rests_until_ms.saturating_sub(self.clock_ms);
         receiver.min_hold_ms = receiver.min_hold_ms.max(left_ms);
         if left_ms > 0 && self.level >= LEVEL_REPAIRED {
-            // Nobody gives it back before that is over because a caller was not told.
+            // No abandoned request gives it back before that is over.
             receiver.asks = None;
         }
         let event = held_event(Cause::HandedOn, &lock, &grant);

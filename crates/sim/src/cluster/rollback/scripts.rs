@@ -43,7 +43,7 @@ enum Ending {
 }
 
 /// One row of the page.
-struct Script {
+struct RollbackScript {
     name: &'static str,
     voters: usize,
     ending: Ending,
@@ -51,48 +51,68 @@ struct Script {
     play: fn(&mut SimCluster) -> Result<usize, Interrupted>,
 }
 
-const SCRIPTS: &[Script] = &[
-    Script {
+const SCRIPTS: &[RollbackScript] = &[
+    RollbackScript {
         name: "log_of_other_terms",
         voters: 3,
         ending: Ending::Stops,
         play: log_of_other_terms,
     },
-    Script { name: "leader_restarted", voters: 3, ending: Ending::Stops, play: leader_restarted },
-    Script { name: "vote_forgotten", voters: 3, ending: Ending::Stops, play: vote_forgotten },
-    Script {
+    RollbackScript {
+        name: "leader_restarted",
+        voters: 3,
+        ending: Ending::Stops,
+        play: leader_restarted,
+    },
+    RollbackScript {
+        name: "vote_forgotten",
+        voters: 3,
+        ending: Ending::Stops,
+        play: vote_forgotten,
+    },
+    RollbackScript {
         name: "cut_off_leader",
         voters: 3,
         ending: Ending::Stops,
         play: |world| cut_off_leader(world, ChangeOfLeader::No),
     },
-    Script {
+    RollbackScript {
         name: "cut_off_leader_under_another",
         voters: 3,
         ending: Ending::Stops,
         play: |world| cut_off_leader(world, ChangeOfLeader::Yes),
     },
-    Script {
+    RollbackScript {
         name: "remembered_a_moment_later",
         voters: 3,
         ending: Ending::Stops,
         play: |world| remembered_after(world, Some(100 * MS)),
     },
-    Script {
+    RollbackScript {
         name: "none_remembers",
         voters: 3,
         ending: Ending::IsLost,
         play: |world| remembered_after(world, None),
     },
-    Script { name: "unsent_entries", voters: 3, ending: Ending::GoesOn, play: unsent_entries },
-    Script {
+    RollbackScript {
+        name: "unsent_entries",
+        voters: 3,
+        ending: Ending::GoesOn,
+        play: unsent_entries,
+    },
+    RollbackScript {
         name: "leader_lost_at_once",
         voters: 3,
         ending: Ending::IsLost,
         play: leader_lost_at_once,
     },
-    Script { name: "all_went_back", voters: 3, ending: Ending::IsLost, play: all_went_back },
-    Script { name: "only_voter", voters: 1, ending: Ending::IsLost, play: all_went_back },
+    RollbackScript {
+        name: "all_went_back",
+        voters: 3,
+        ending: Ending::IsLost,
+        play: all_went_back,
+    },
+    RollbackScript { name: "only_voter", voters: 1, ending: Ending::IsLost, play: all_went_back },
 ];
 
 /// Why a script did not come to its end.
@@ -165,7 +185,7 @@ pub fn run_verbose(name: &str, seed: u64) -> bool {
 }
 
 /// How a run differs from what must be; `None` if it did not come to the rollback.
-fn run_one(script: &Script, seed: u64, verbose: bool) -> Option<Result<(), String>> {
+fn run_one(script: &RollbackScript, seed: u64, verbose: bool) -> Option<Result<(), String>> {
     let mut world = SimCluster::sized(seed, script.voters);
     world.verbose = verbose;
     world.nemesis = Nemesis::idle();
