@@ -168,8 +168,8 @@ impl Machine {
         (complete && !unused).then_some(owners)
     }
 
-    /// What a grant that is over counts against the quotas of its owner. With a long min hold, a grant that was held for
-    /// a moment keeps other leases out for as long as one that is held.
+    /// What a grant that is over counts against the quotas of its owner. With a long min hold, a grant that was held
+    /// for a moment keeps other leases out for as long as one that is held.
     pub(super) fn kept_by_ended(&self, grant: &Grant) -> EndedUsage {
         if self.level < LEVEL_REPAIRED_SHARES || mutant!("resting_grant_costs_nothing") {
             return EndedUsage::default();
