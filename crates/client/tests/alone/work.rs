@@ -58,8 +58,11 @@ async fn what_late_work_returned_is_in_the_error() {
     let (a, b) = (member.client("a").await, member.client("b").await);
     let guard = a.lock("deploy").await.unwrap();
     let (token, stop) = (guard.token(), guard.cancellation());
-    tokio::spawn(async move { b.force("deploy", token, "a test", Urgency::Now).await.unwrap() });
     let late = guard.run(async {
+        // Only once the work runs: work that has not begun returns nothing.
+        tokio::spawn(async move {
+            b.force("deploy", token, "a test", Urgency::Now).await.unwrap();
+        });
         while !stop.is_cancelled() {
             std::thread::yield_now();
         }
