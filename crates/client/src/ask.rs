@@ -30,6 +30,8 @@ pub(crate) enum WaitLimit {
 #[derive(Clone)]
 pub(crate) struct AskOptions {
     pub(crate) locks: Vec<String>,
+    /// Whether one of them is enough.
+    pub(crate) any: bool,
     pub(crate) mode: Mode,
     pub(crate) take: u32,
     pub(crate) wait: WaitLimit,
@@ -77,6 +79,7 @@ impl AskOptions {
     pub(crate) fn new(locks: Vec<String>) -> Self {
         Self {
             locks,
+            any: false,
             mode: Mode::Exclusive,
             take: 1,
             wait: WaitLimit::Unlimited,
@@ -98,6 +101,11 @@ impl AskOptions {
         }
     }
 
+    /// The name of the lock, if it is one.
+    pub(crate) fn first(&self) -> Option<&String> {
+        self.locks.first()
+    }
+
     /// Builds the wire request without the lease.
     pub(crate) fn request(&self, wait_ms: Option<u64>) -> v1::AcquireRequest {
         let (mode, slots) = convert::mode(self.mode);
@@ -114,6 +122,7 @@ impl AskOptions {
             election: self.election,
             independent: self.independent,
             upgrade: self.upgrade,
+            any: self.any,
             ..Default::default()
         };
         if let [only] = &self.locks[..] {
@@ -139,6 +148,12 @@ impl LockAsk {
 
     pub(crate) fn own(shared: Arc<ClientShared>, locks: Vec<String>) -> Self {
         Self { under: LeaseChoice::Own(shared), ask: Box::new(AskOptions::new(locks)), fence: None }
+    }
+
+    /// Makes one of the locks enough.
+    pub(crate) fn any(mut self) -> Self {
+        self.ask.any = true;
+        self
     }
 
     /// Acquires in shared mode: together with other shared holders, never together with an exclusive one.

@@ -30,7 +30,7 @@ pub(crate) enum AskUpdate {
 pub(crate) fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
     match said {
         Response::Answer(answer) => match answer.result {
-            Some(Answer::Acquired(it)) => match locks(ask, it.token, it.slot, &it.locks) {
+            Some(Answer::Acquired(it)) => match locks(ask.first(), it.token, it.slot, &it.locks) {
                 Some(locks) => AskUpdate::Granted(it.lease, (locks, at(answer.revision))),
                 None => AskUpdate::No(strange()),
             },
@@ -39,7 +39,7 @@ pub(crate) fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
             Some(Answer::Error(error)) => meant(*error),
             _ => AskUpdate::No(strange()),
         },
-        Response::Granted(it) => match locks(ask, it.token, it.slot, &it.locks) {
+        Response::Granted(it) => match locks(Some(&it.lock), it.token, it.slot, &it.locks) {
             Some(locks) => AskUpdate::Granted(None, (locks, at(it.revision))),
             None => AskUpdate::No(strange()),
         },
@@ -72,15 +72,15 @@ pub(crate) fn at(revision: i64) -> Revision {
     convert::revision_from(revision).unwrap_or(Revision(0))
 }
 
-/// Reads the locks of a grant: a single one stands alone, several are in a list.
+/// Reads the locks of a grant: a single one of this name stands alone, several are in a list.
 pub(crate) fn locks(
-    ask: &AskOptions,
+    only: Option<&String>,
     token: u64,
     slot: Option<u32>,
     several: &[v1::LockGrant],
 ) -> Option<Vec<Lock>> {
     if several.is_empty() {
-        let name = ask.locks.first()?.clone();
+        let name = only?.clone();
         return Some(vec![Lock { name, token: Token::from_u64(token)?, slot }]);
     }
     let lock = |it: &v1::LockGrant| {

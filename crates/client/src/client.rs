@@ -168,6 +168,24 @@ impl Client {
         LockAsk::own(self.shared.clone(), locks.into_iter().map(Into::into).collect())
     }
 
+    /// Requests any one of several locks under a new lease: the first, in the order of names, that is free. Until then the request
+    /// waits in the queues of all of them, and it keeps its turn in each. [`Guard::name`](crate::Guard::name) tells which
+    /// one it is. Needs feature level 13.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let gpu = client.lock_any(["gpu/0", "gpu/1", "gpu/2"]).await?;
+    /// println!("working on {} under token {}", gpu.name(), gpu.token());
+    /// # gpu.release().await }
+    /// ```
+    pub fn lock_any<I>(&self, locks: I) -> LockAsk
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.lock_all(locks).any()
+    }
+
     /// Requests a lease that several locks can be held under.
     ///
     /// ```no_run

@@ -77,6 +77,8 @@ pub enum EventCause {
     Superseded,
     /// A client left the queue because it asks for more slots than its semaphore has since it was resized.
     TooManySlots,
+    /// A waiter left the queue because another of its locks was granted: it had asked for any of them.
+    GrantedElsewhere,
     /// A client was refused, because its wait would have been a deadlock.
     Deadlock,
     /// An election has no leader.
@@ -193,6 +195,7 @@ impl EventCause {
             v1::Cause::WaitTimeout => Self::WaitTimeout,
             v1::Cause::Superseded => Self::Superseded,
             v1::Cause::TooManySlots => Self::TooManySlots,
+            v1::Cause::GrantedElsewhere => Self::GrantedElsewhere,
             v1::Cause::Resized => Self::Resized,
             v1::Cause::Deadlock => Self::Deadlock,
             v1::Cause::Vacant => Self::Vacant,

@@ -59,6 +59,25 @@ impl Lease {
         LockAsk::on(self.held.clone(), locks.into_iter().map(Into::into).collect())
     }
 
+    /// Requests any one of several locks: the first, in the order of names, that is free. Until then the request
+    /// waits in the queues of all of them, and it keeps its turn in each. [`Guard::name`](crate::Guard::name) tells which
+    /// one it is. One lease holds
+    /// one lock of the list at a time: a second request of the same lease for it waits for the first guard. Needs feature level 13.
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tenure::Lease) -> Result<(), tenure::Error> {
+    /// let gpu = lease.lock_any(["gpu/0", "gpu/1", "gpu/2"]).await?;
+    /// println!("working on {} under token {}", gpu.name(), gpu.token());
+    /// # gpu.release().await }
+    /// ```
+    pub fn lock_any<I>(&self, locks: I) -> LockAsk
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.lock_all(locks).any()
+    }
+
     /// Returns the lease's id.
     ///
     /// ```no_run

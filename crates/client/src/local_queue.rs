@@ -25,6 +25,17 @@ impl LocalPermits {
             Some(_) => self.more.push(turn),
         }
     }
+
+    /// Keeps the permits of those locks that were granted, of a request that got permits for all of `asked`.
+    pub(crate) fn keep<'a>(&mut self, asked: &[String], granted: impl Iterator<Item = &'a str>) {
+        let granted: Vec<&str> = granted.collect();
+        let all = self.first.take().into_iter().chain(std::mem::take(&mut self.more));
+        for (name, turn) in in_order(asked).into_iter().zip(all) {
+            if granted.contains(&name) {
+                self.add(turn);
+            }
+        }
+    }
 }
 
 /// Returns the permit for a single lock, if no other request of this process holds or awaits it.

@@ -168,6 +168,8 @@ pub struct WaiterView {
     pub left: Option<Duration>,
     /// Every lock of the request, ordered by name.
     pub locks: Vec<String>,
+    /// Whether one of these locks is enough.
+    pub any: bool,
     /// Its priority.
     pub priority: u8,
     /// For how much longer new requests with a higher priority can pass it.
@@ -367,6 +369,7 @@ impl Explanation {
                 left: it.left_ms.map(ms),
                 client: it.client,
                 locks: it.locks,
+                any: it.any,
                 priority: u8::try_from(it.priority).unwrap_or(u8::MAX),
                 passable: ms(it.passable_ms),
             })

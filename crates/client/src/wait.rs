@@ -284,7 +284,7 @@ impl PlaceCleanup {
     fn granted(&self, said: Response) -> Result<GrantedAt, Response> {
         if let Response::Answer(answer) = &said
             && let Some(Answer::Acquired(it)) = &answer.result
-            && let Some(locks) = locks(self.ask(), it.token, it.slot, &it.locks)
+            && let Some(locks) = locks(self.ask().first(), it.token, it.slot, &it.locks)
         {
             return Ok((locks, at(answer.revision)));
         }
@@ -302,8 +302,10 @@ impl PlaceCleanup {
     }
 
     fn guard(mut self, granted: GrantedAt) -> Result<Guard, Error> {
-        self.ask = None;
-        let turns = std::mem::take(&mut self.turns);
+        let mut turns = std::mem::take(&mut self.turns);
+        if let Some(ask) = self.ask.take().filter(|ask| ask.any) {
+            turns.keep(&ask.locks, granted.0.iter().map(|lock| lock.name.as_str()));
+        }
         Guard::new(self.held.clone(), false, granted, turns)
     }
 }
@@ -330,11 +332,28 @@ impl Drop for PlaceCleanup {
     }
 }
 
-/// Leaves the queue, and releases what was granted meanwhile.
+/// Leaves the queue, and releases what was granted meanwhile. If any of the locks was enough, each may be the one that
+/// was granted; otherwise the first one stands for all of them.
 async fn leave(held: &Arc<HeldLease>, ask: &AskOptions) -> Result<(), Error> {
-    let Some(lock) = ask.locks.first() else { return Ok(()) };
+    let many = if ask.any { ask.locks.len() } else { 1 };
+    for lock in ask.locks.iter().take(many) {
+        if leave_one(held, lock).await? == LeftQueue::Yes {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a request was there that could leave the queue of a lock, or held the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LeftQueue {
+    Yes,
+    NotThere,
+}
+
+async fn leave_one(held: &Arc<HeldLease>, lock: &str) -> Result<LeftQueue, Error> {
     let command = Command::Leave(v1::LeaveRequest {
-        lock: lock.clone(),
+        lock: lock.to_owned(),
         lease_slot: held.handle.slot,
         lease_generation: held.handle.generation,
         ..Default::default()
@@ -342,7 +361,7 @@ async fn leave(held: &Arc<HeldLease>, ask: &AskOptions) -> Result<(), Error> {
     let granted = match held.numbered(command).await {
         Ok(Answer::Left(left)) => left.held,
         Ok(_) => return Err(strange()),
-        Err(Error::Refused(_)) => return Ok(()),
+        Err(Error::Refused(_)) => return Ok(LeftQueue::NotThere),
         Err(error) => return Err(error),
     };
     for grant in granted {
@@ -350,7 +369,7 @@ async fn leave(held: &Arc<HeldLease>, ask: &AskOptions) -> Result<(), Error> {
             held.release(grant.lock, token).await?;
         }
     }
-    Ok(())
+    Ok(LeftQueue::Yes)
 }
 
 /// A request that stands in the cluster.

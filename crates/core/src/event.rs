@@ -72,11 +72,14 @@ pub enum Cause {
     /// A waiter left the queue because it requested more slots than its semaphore has since it was resized. From level
     /// 11 on.
     TooManySlots = 30,
+    /// A waiter left the queue because another of its locks was granted, and it had asked for any of them. From level
+    /// 13 on.
+    GrantedElsewhere = 31,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 30] = [
+    pub const ALL: [Cause; 31] = [
         Cause::Granted,
         Cause::Released,
         Cause::Expired,
@@ -107,6 +110,7 @@ impl Cause {
         Cause::HandedOn,
         Cause::Resized,
         Cause::TooManySlots,
+        Cause::GrantedElsewhere,
     ];
 
     /// Returns the cause with this number.
@@ -147,6 +151,7 @@ impl Cause {
             Cause::HandedOn => "handed_on",
             Cause::Resized => "resized",
             Cause::TooManySlots => "too_many_slots",
+            Cause::GrantedElsewhere => "granted_elsewhere",
         }
     }
 }
@@ -160,6 +165,9 @@ pub const FORCED_NOW: &str = "forced without waiting";
 
 /// The reason in the event [`Cause::Queued`] of a place whose lease holds the lock and waits for an upgrade.
 pub const UPGRADE: &str = "upgrade";
+
+/// The reason in the event [`Cause::Queued`] of a request for any of several locks.
+pub const ANY: &str = "any";
 
 /// What an event is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

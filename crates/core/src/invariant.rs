@@ -131,6 +131,9 @@ impl Machine {
 
     fn could_be_granted(&self, place: SlabIndex) -> bool {
         let record = self.places.at(place);
+        if record.any {
+            return !self.is_quiet() && self.is_live(record.lease) && self.free_wait(place).is_some();
+        }
         let locks = self.slots_awaited(place);
         !self.is_quiet()
             && self.is_live(record.lease)
@@ -188,6 +191,8 @@ impl Machine {
             if place.upgrade {
                 self.check_upgrade(slot, place)?;
             }
+            let choice = !place.any || names().count() > 1 && !place.upgrade;
+            ensure(choice, "Q3", "a place has one lock to choose from")?;
             if let Some(until_ms) = place.until_ms {
                 let number = place.number.0;
                 let due = self.due.contains(until_ms.get(), DueKind::WaitLimit, number, Some(slot));

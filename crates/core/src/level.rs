@@ -52,3 +52,7 @@ pub const LEVEL_SHARES: u16 = 11;
 /// that is granted at once is searched for deadlocks, a request is recognised after its semaphore was resized, and a
 /// min hold lasts that was handed on.
 pub const LEVEL_REPAIRED_SHARES: u16 = 12;
+
+/// The level from which on an acquire request may ask for [any](crate::request::Acquire::any) of several locks. Below it
+/// the machine refuses such a request as `Malformed`.
+pub const LEVEL_ANY: u16 = 13;

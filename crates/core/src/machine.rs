@@ -27,7 +27,7 @@ use crate::state::slab::{Slab, SlabIndex};
 use crate::state::touched::TouchedLocks;
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = crate::request::LEVEL_REPAIRED_SHARES;
+pub const LEVEL_MAX: u16 = crate::request::LEVEL_ANY;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better
@@ -367,6 +367,7 @@ mod tests {
         let acquire = Command::Acquire(Acquire {
             lease: AskLease::Existing(LeaseRef::Id(id)),
             locks: Asks::One(Ask { lock: &long, mode: Mode::Slot { of: 600, take: 600 } }),
+            any: false,
             wait: AskWait::Unlimited,
             metadata: b"",
             lock_delay_ms: 0,

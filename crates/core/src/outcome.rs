@@ -152,7 +152,7 @@ pub struct Queued {
     pub lease: LeaseGrant,
     /// Its place.
     pub place: PlaceNumber,
-    /// How many places are ahead of it in the longest of its queues.
+    /// How many places are ahead of it in the longest of its queues; in the shortest, if one of its locks is enough.
     pub ahead: u64,
 }
 

@@ -9,8 +9,9 @@ use tenure_types::{Handle, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 use crate::access::AccessChange;
 
 pub use crate::level::{
-    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY,
-    LEVEL_PROGRESS, LEVEL_RECORDS, LEVEL_REPAIRED_SHARES, LEVEL_SETTERS, LEVEL_SHARES,
+    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY,
+    LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RECORDS, LEVEL_REPAIRED_SHARES, LEVEL_SETTERS,
+    LEVEL_SHARES,
 };
 
 /// One command with the request id that makes it safe to send twice.
@@ -67,7 +68,7 @@ pub enum Command<'a> {
         /// The client or operator that revokes it.
         by: Revoker<'a>,
     },
-    /// Acquire locks, all or none.
+    /// Acquire locks, all or none, or any one of them.
     Acquire(Acquire<'a>),
     /// Release a lock.
     Release(Hold<'a>),
@@ -204,6 +205,7 @@ impl Command<'_> {
         match self {
             Self::Abandon(_) => LEVEL_ABANDON,
             Self::SetAccess(change) => change.level(),
+            Self::Acquire(acquire) if acquire.any => LEVEL_ANY,
             Self::Acquire(acquire) if acquire.takes_several() => LEVEL_SHARES,
             Self::Acquire(acquire) if acquire.progress_within_ms > 0 => LEVEL_PROGRESS,
             Self::Acquire(acquire) if acquire.priority > 0 => LEVEL_PRIORITY,
@@ -295,6 +297,9 @@ pub struct Acquire<'a> {
     pub lease: AskLease<'a>,
     /// The locks and their modes, in any order.
     pub locks: Asks<'a>,
+    /// Whether one of the locks is enough: the request is granted the first one, in the order of names, that is free
+    /// for it, and leaves the queues of the others. Available from [`LEVEL_ANY`] on.
+    pub any: bool,
     /// How long to wait in the queue.
     pub wait: AskWait,
     /// The metadata of the grants; in an election, the candidate's value. May be empty.
@@ -340,6 +345,11 @@ pub struct Upgrade<'a> {
 }
 
 impl Acquire<'_> {
+    /// Whether it names several locks of which one is enough.
+    pub(crate) fn is_choice(&self) -> bool {
+        self.any && self.locks.as_slice().len() > 1
+    }
+
     /// Whether it takes more than one slot of some semaphore.
     fn takes_several(&self) -> bool {
         self.locks.as_slice().iter().any(|ask| ask.mode.grants() != 1)
@@ -505,6 +515,7 @@ mod tests {
         let acquire = Acquire {
             lease: AskLease::Existing(lease),
             locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
+            any: false,
             wait: AskWait::No,
             metadata: b"",
             lock_delay_ms: 0,

@@ -113,6 +113,8 @@ pub struct WaiterView {
     pub principal: Option<Name>,
     /// Every lock of the acquire request, in the order of their names.
     pub locks: Vec<Name>,
+    /// Whether one of these locks is enough.
+    pub any: bool,
 }
 
 /// A lease and what is bound to it.

@@ -166,6 +166,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::WaitTimeout
         | Cause::Superseded
         | Cause::TooManySlots
+        | Cause::GrantedElsewhere
         | Cause::Deadlock
         // These are neither about a hold nor about the end of a lease.
         | Cause::LeaseGranted
@@ -218,6 +219,7 @@ mod tests {
         let acquire = Acquire {
             lease: AskLease::New(lease),
             locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
+            any: false,
             wait: AskWait::Unlimited,
             metadata: b"",
             lock_delay_ms: 0,

@@ -261,6 +261,7 @@ mod tests {
         Command::Acquire(Acquire {
             lease,
             locks,
+            any: false,
             wait: AskWait::Unlimited,
             metadata: &[],
             lock_delay_ms: 0,

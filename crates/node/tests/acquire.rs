@@ -178,6 +178,7 @@ impl World {
         let acquire = Acquire {
             lease: AskLease::Existing(lease(want.caller)),
             locks: Asks::One(Ask { lock: want.lock, mode: Mode::Exclusive }),
+            any: false,
             wait: AskWait::Unlimited,
             metadata: b"",
             lock_delay_ms: 0,

@@ -57,6 +57,7 @@ fn lock(member: &MemberHandle, id: u64, wait: AskWait) -> Result<Option<Token>, 
     let acquire = Acquire {
         lease: AskLease::Existing(LeaseRef::Id(LeaseId::new(id).unwrap())),
         locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
+        any: false,
         wait,
         metadata: &[],
         lock_delay_ms: 0,

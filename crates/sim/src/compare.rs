@@ -262,6 +262,7 @@ fn cause_invariant(event: &Event) -> &'static str {
         (Cause::Upgraded, _) => "Q8",
         (Cause::HandedOn, _) => "S16",
         (Cause::TooManySlots, _) => "Q9",
+        (Cause::GrantedElsewhere, _) => "S19",
         _ => "model",
     }
 }

@@ -141,6 +141,7 @@ pub fn cause_word(cause: v1::Cause) -> &'static str {
         v1::Cause::HandedOn => "handed_on",
         v1::Cause::Resized => "resized",
         v1::Cause::TooManySlots => "too_many_slots",
+        v1::Cause::GrantedElsewhere => "granted_elsewhere",
         v1::Cause::Downgraded => "downgraded",
         v1::Cause::Updated => "updated",
         v1::Cause::Queued => "queued",

@@ -101,6 +101,7 @@ pub(crate) fn acquire(lease: Handle, lock: &str, wait: AskWait) -> Command<'_> {
     Command::Acquire(Acquire {
         lease: AskLease::Existing(LeaseRef::Handle(lease)),
         locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
+        any: false,
         wait,
         metadata: &[],
         lock_delay_ms: 0,

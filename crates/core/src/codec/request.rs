@@ -347,7 +347,8 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
             | u8::from(supersede) << 3
             | u8::from(acquire.resume) << 4
             | u8::from(acquire.priority > 0) << 5
-            | u8::from(acquire.progress_within_ms > 0) << 6,
+            | u8::from(acquire.progress_within_ms > 0) << 6
+            | u8::from(acquire.any) << 7,
     );
     if min_hold {
         out.put(acquire.min_hold_ms);
@@ -379,9 +380,6 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
     let lock_delay_ms = reader.number()?;
     let max_hold_ms = reader.optional()?;
     let flags = reader.u8()?;
-    if flags > 127 {
-        return Err(Malformed);
-    }
     let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
     let independent = flags & 2 == 2;
     let min_hold_ms = if flags & 4 == 4 { get_positive(reader)? } else { 0 };
@@ -391,6 +389,7 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
     Ok(Acquire {
         lease,
         locks,
+        any: flags & 128 == 128,
         wait,
         metadata,
         lock_delay_ms,

@@ -57,6 +57,14 @@ enum HeldPart {
     Holds(PlaceNumber, Grants),
 }
 
+/// What keeps a request from being granted at once.
+pub(super) enum InTheWay<'b, 'a> {
+    /// The prefix of a lock is closed.
+    Drained(Refusal),
+    /// A lock has other holders, or others wait for it.
+    Blocked(&'b Located<'a>),
+}
+
 impl Machine {
     pub(super) fn acquire(&mut self, acquire: &Acquire<'_>) -> Result<Answer, Refusal> {
         let asks = self.check_asks(acquire)?;
@@ -76,7 +84,7 @@ impl Machine {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
         if let Who::Known(slot) = who {
-            match self.standing(slot, asks)? {
+            match self.standing(slot, acquire.is_choice(), asks)? {
                 HeldPart::Nothing => {}
                 HeldPart::Waits(place) => {
                     self.replace_limit(place, acquire.wait);
@@ -241,7 +249,6 @@ impl Machine {
         }
         self.grant_pass();
 
-        let blocked = asks.iter().find(|located| self.is_blocked(located));
         let times = GrantTimes {
             lock_delay_ms: acquire.lock_delay_ms,
             max_hold_ms: acquire.max_hold_ms.and_then(NonZeroU64::new),
@@ -249,16 +256,18 @@ impl Machine {
         };
         let progress = ProgressState::promised(acquire.progress_within_ms);
         let options = GrantOptions::new(acquire.metadata, times, progress, acquire.purpose);
-        let drained = asks.iter().find_map(|located| self.draining(located.ask.lock));
-        if blocked.is_none() && drained.is_none() && !self.is_quiet() {
+        let free = self.free_part(acquire, asks);
+        if let Ok(free) = &free
+            && !self.is_quiet()
+        {
             // The places granted in the pass above may have taken the last tokens.
             self.check_tokens(asks)?;
             let lease = self.lease_for(who);
             let asker = Asker { lease, options: &options, asks: AskCount::first(self.level) };
-            return Ok(self.grant_at_once(asker, asks));
+            return Ok(self.grant_at_once(asker, free));
         }
         let until_ms = match acquire.wait {
-            AskWait::No | AskWait::Limit { ms: 0 } => return Err(self.not_now(drained, blocked)),
+            AskWait::No | AskWait::Limit { ms: 0 } => return Err(self.not_now(free.err())),
             AskWait::Unlimited => None,
             AskWait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
         };
@@ -297,8 +306,26 @@ impl Machine {
         Ok(self.answer_after_pass(place))
     }
 
+    /// The locks that a request gets if it is granted now: all of them, or one if one is enough.
+    fn free_part<'a, 'b>(
+        &self,
+        acquire: &Acquire<'_>,
+        asks: &'b [Located<'a>],
+    ) -> Result<&'b [Located<'a>], InTheWay<'b, 'a>> {
+        if acquire.is_choice() {
+            return self.free_choice(asks);
+        }
+        let blocked = asks.iter().find(|located| self.is_blocked(located));
+        // The drain is reported and not the holder: the lock would not be granted after its release either.
+        match (asks.iter().find_map(|located| self.draining(located.ask.lock)), blocked) {
+            (Some(drained), _) => Err(InTheWay::Drained(drained)),
+            (None, Some(blocked)) => Err(InTheWay::Blocked(blocked)),
+            (None, None) => Ok(asks),
+        }
+    }
+
     /// Whether a request for this lock would have to wait now.
-    fn is_blocked(&self, located: &Located<'_>) -> bool {
+    pub(super) fn is_blocked(&self, located: &Located<'_>) -> bool {
         let Some(lock) = located.lock else { return false };
         let mode = located.ask.mode;
         let overtakes = match mode {
@@ -338,14 +365,13 @@ impl Machine {
     }
 
     /// The refusal of a request that does not wait.
-    fn not_now(&self, drained: Option<Refusal>, blocked: Option<&Located<'_>>) -> Refusal {
-        match (self.quiet_until_ms, drained, blocked) {
-            (Some(until_ms), _, _) => {
+    fn not_now(&self, in_the_way: Option<InTheWay<'_, '_>>) -> Refusal {
+        match (self.quiet_until_ms, in_the_way) {
+            (Some(until_ms), _) => {
                 Refusal::Quiet { left_ms: until_ms.saturating_sub(self.clock_ms) }
             }
-            // The drain is reported and not the holder: the lock would not be granted after its release either.
-            (None, Some(drained), _) => drained,
-            (None, None, Some(located)) => {
+            (None, Some(InTheWay::Drained(drained))) => drained,
+            (None, Some(InTheWay::Blocked(located))) => {
                 let lock = located.lock.expect("a lock that blocks exists");
                 Refusal::Held(Box::new(Held {
                     lock: name(located.ask.lock),
@@ -353,20 +379,27 @@ impl Machine {
                     ahead: u64::from(self.locks.at(lock).queue.len),
                 }))
             }
-            (None, None, None) => unreachable!("an ask that nothing blocks is granted"),
+            (None, None) => unreachable!("an ask that nothing blocks is granted"),
         }
     }
 
     /// Returns what the lease already has of these locks. If it has exactly these locks and modes, the result is that
     /// grant or place. If it has some of them, or has them in other modes, the request is refused, because later
-    /// commands could not tell the two requests apart.
-    fn standing(&self, lease: SlabIndex, asks: &[Located<'_>]) -> Result<HeldPart, Refusal> {
-        for Located { ask, lock } in asks {
+    /// commands could not tell the two requests apart. If any of the locks is enough, the result is the one that it
+    /// has.
+    fn standing(
+        &self,
+        lease: SlabIndex,
+        any: bool,
+        asks: &[Located<'_>],
+    ) -> Result<HeldPart, Refusal> {
+        for located @ Located { ask, lock } in asks {
             let Some(lock) = *lock else { continue };
+            let needed = if any { core::slice::from_ref(located) } else { asks };
             let overlap = || Refusal::Overlap { lock: name(ask.lock) };
             if let Some(grant) = self.grant_of(lease, lock) {
                 let place = self.grants.at(grant).place;
-                let grants = self.same_grants(lease, place, asks).ok_or_else(overlap)?;
+                let grants = self.same_grants(lease, place, needed).ok_or_else(overlap)?;
                 return Ok(HeldPart::Holds(place, grants));
             }
             if let Some(place) = self.place_of(lease, lock) {
@@ -378,7 +411,8 @@ impl Machine {
                     .map(|(_, wait)| (self.locks.at(wait.lock).name.as_bytes(), wait.mode));
                 let asked =
                     asks.iter().map(|other| (other.ask.lock.as_bytes(), self.recognised(other)));
-                return if waits.eq(asked) { Ok(HeldPart::Waits(place)) } else { Err(overlap()) };
+                let same = waits.eq(asked) && self.places.at(place).any == any;
+                return if same { Ok(HeldPart::Waits(place)) } else { Err(overlap()) };
             }
         }
         Ok(HeldPart::Nothing)

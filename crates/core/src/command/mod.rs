@@ -3,6 +3,7 @@
 mod abandon;
 mod access;
 mod acquire;
+mod any;
 mod deadlock;
 mod drain;
 mod end_due;

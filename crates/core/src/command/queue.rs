@@ -8,7 +8,7 @@ use tenure_types::{Mode, Name, PlaceNumber};
 use super::acquire::Located;
 use super::slots::MetadataTold;
 use crate::codec::{EventRef, SubjectRef};
-use crate::event::{Cause, UPGRADE};
+use crate::event::{ANY, Cause, UPGRADE};
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Grants, Notice};
 use crate::request::{Acquire, Purpose};
@@ -40,13 +40,14 @@ pub(super) struct PlaceOptions<'a> {
     pub(super) group: Option<&'a str>,
     pub(super) independent: bool,
     pub(super) upgrade: bool,
+    pub(super) any: bool,
     pub(super) priority: u8,
 }
 
 impl<'a> PlaceOptions<'a> {
     pub(super) fn of(acquire: &Acquire<'a>) -> Self {
         let (group, independent) = (acquire.supersede, acquire.independent);
-        Self { group, independent, upgrade: false, priority: acquire.priority }
+        Self { group, independent, upgrade: false, any: acquire.is_choice(), priority: acquire.priority }
     }
 }
 
@@ -120,12 +121,15 @@ impl Machine {
         if self.owners.is_revoked(lease.owner) { Cause::Revoked } else { Cause::Expired }
     }
 
-    /// Whether a place can be granted all its locks now.
+    /// Whether a place can be granted all its locks now, or the one that it needs.
     fn is_grantable(&self, place: SlabIndex) -> bool {
         if self.is_quiet() {
             return false;
         }
         let record = self.places.at(place);
+        if record.any && !mutant!("any_waits_for_all") {
+            return self.free_wait(place).is_some();
+        }
         let (mut next, mut locks) = (Some(record.first), 0);
         while let Some(slot) = next {
             let wait = self.waits.at(slot);
@@ -153,7 +157,7 @@ impl Machine {
     }
 
     #[inline]
-    fn admits_wait(&self, lock: &Lock, place: &Place, mode: Mode) -> bool {
+    pub(super) fn admits_wait(&self, lock: &Lock, place: &Place, mode: Mode) -> bool {
         if place.upgrade {
             // Its own lease is one of the holders.
             return lock.grants.len == 1 || mutant!("upgrade_beside_other_holders");
@@ -241,6 +245,7 @@ impl Machine {
             group: options.group.map(|group| Box::new(super::name(group))),
             independent: options.independent,
             upgrade: options.upgrade,
+            any: options.any,
             priority: options.priority,
             asks: asker.asks,
             in_lease: ListLink::default(),
@@ -305,7 +310,7 @@ impl Machine {
                     client: Some(lease.client.as_bytes()),
                     mode: Some(wait.mode),
                     place: number,
-                    reason: (record.upgrade && cause == Cause::Queued).then_some(UPGRADE),
+                    reason: (cause == Cause::Queued).then(|| record.queued_reason()).flatten(),
                     priority: (cause == Cause::Queued)
                         .then_some(record.priority)
                         .filter(|it| *it > 0),
@@ -354,13 +359,15 @@ impl Machine {
         if self.places.at(place).upgrade {
             return self.grant_upgrade(place);
         }
+        let chosen = self.choose(place);
         let first = self.waits.at(self.places.at(place).first);
-        let is_one = first.next.is_none() && first.mode.grants() == 1;
-        let only = is_one.then_some((first.lock, first.mode));
+        let one = chosen.or(first.next.is_none().then_some((first.lock, first.mode)));
+        let only = one.filter(|(_, mode)| mode.grants() == 1);
         // Most places wait for one lock and need no list.
-        let many: Vec<(SlabIndex, Mode)> = match only {
-            Some(_) => Vec::new(),
-            None => self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect(),
+        let many: Vec<(SlabIndex, Mode)> = match (only, one) {
+            (Some(_), _) => Vec::new(),
+            (None, Some(one)) => Vec::from([one]),
+            (None, None) => self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect(),
         };
         let record = self.unlink_place(place);
         let asker = Asker { lease: record.lease, options: &record.options, asks: record.asks };
@@ -524,7 +531,8 @@ impl Machine {
 
     pub(super) fn queued_answer(&self, place: SlabIndex) -> Answer {
         let record = self.places.at(place);
-        let ahead = self.waits_of(place).map(|(slot, _)| self.count_ahead(slot)).max();
+        let ahead = self.waits_of(place).map(|(slot, _)| self.count_ahead(slot));
+        let ahead = if record.any { ahead.min() } else { ahead.max() };
         Answer::Queued(outcome::Queued {
             lease: self.lease_grant(record.lease),
             place: record.number,
@@ -561,6 +569,15 @@ impl Lock {
 }
 
 impl Place {
+    /// What the event says that queues it, beside that it is queued.
+    fn queued_reason(&self) -> Option<&'static str> {
+        match (self.upgrade, self.any) {
+            (true, _) => Some(UPGRADE),
+            (false, true) => Some(ANY),
+            (false, false) => None,
+        }
+    }
+
     /// The weight of the place in `state_bytes`, without its waits.
     pub(crate) fn weight(&self) -> u64 {
         let group = self.group.as_ref().map_or(0, |group| group.as_bytes().len());

@@ -230,6 +230,7 @@ impl Machine {
             group: place.group.as_deref().cloned(),
             principal: owner.map(|owner| owner.name.clone()),
             locks: locks.collect(),
+            any: place.any,
         }
     }
 

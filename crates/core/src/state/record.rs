@@ -298,6 +298,8 @@ pub(crate) struct Place {
     pub(crate) independent: bool,
     /// Whether its lease holds the only lock of the place shared, and waits until it is the only holder.
     pub(crate) upgrade: bool,
+    /// Whether one of its locks is enough.
+    pub(crate) any: bool,
     pub(crate) priority: u8,
     pub(crate) asks: AskCount,
     pub(crate) in_lease: ListLink,

@@ -136,6 +136,7 @@ fn actor_command(
             let acquire = Acquire {
                 lease,
                 locks: asks(words),
+                any: words.flag("any"),
                 wait: wait(words),
                 metadata,
                 lock_delay_ms: words.span("delay").unwrap_or(0),

@@ -85,6 +85,7 @@ fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Sho
                 Command::Acquire(Acquire {
                     lease: AskLease::Existing(lease),
                     locks: Asks::One(Ask { lock, mode }),
+                    any: false,
                     wait,
                     metadata: b"exercise",
                     lock_delay_ms: 10,

@@ -269,6 +269,7 @@ fn every_command() -> Vec<Request<'static>> {
     let one = Acquire {
         lease: AskLease::Existing(handle),
         locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
+        any: false,
         wait: AskWait::No,
         metadata: b"",
         lock_delay_ms: 0,
@@ -287,6 +288,7 @@ fn every_command() -> Vec<Request<'static>> {
             Ask { lock: "data", mode: Mode::Shared },
             Ask { lock: "pool", mode: Mode::slot(300) },
         ]),
+        any: false,
         wait: AskWait::Limit { ms: 5_000 },
         metadata: b"value",
         lock_delay_ms: 1_000,

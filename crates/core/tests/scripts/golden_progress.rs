@@ -61,6 +61,7 @@ fn requests() -> Vec<Request<'static>> {
     let plain = Acquire {
         lease: AskLease::Existing(LeaseRef::Id(LeaseId::new(1).expect("a lease's number"))),
         locks: Asks::One(Ask { lock: "copy", mode: Mode::Exclusive }),
+        any: false,
         wait: AskWait::Unlimited,
         metadata: b"",
         lock_delay_ms: 0,

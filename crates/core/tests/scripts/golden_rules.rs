@@ -60,6 +60,7 @@ fn asks_with_min_hold() -> Vec<Request<'static>> {
     let plain = Acquire {
         lease: AskLease::Existing(LeaseRef::Id(LeaseId::new(1).expect("a lease's number"))),
         locks: Asks::One(Ask { lock: "hourly", mode: Mode::Exclusive }),
+        any: false,
         wait: AskWait::No,
         metadata: b"",
         lock_delay_ms: 0,

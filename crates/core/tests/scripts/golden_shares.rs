@@ -65,6 +65,7 @@ fn requests() -> Vec<Request<'static>> {
     let one = Acquire {
         lease: AskLease::Existing(LeaseRef::Id(LeaseId::new(1).expect("a lease's number"))),
         locks: Asks::One(Ask { lock: "pool", mode: Mode::Slot { of: 300, take: 7 } }),
+        any: false,
         wait: AskWait::Unlimited,
         metadata: b"",
         lock_delay_ms: 0,

@@ -300,6 +300,7 @@ impl Load {
         let acquire = Acquire {
             lease: AskLease::New(new),
             locks: Asks::One(Ask { lock: "busy", mode: Mode::Exclusive }),
+            any: false,
             wait: AskWait::Unlimited,
             metadata: b"",
             lock_delay_ms: 0,

@@ -81,6 +81,7 @@ impl Pool {
         let acquire = Acquire {
             lease: AskLease::Existing(lease(client)),
             locks: Asks::One(Ask { lock: "pool", mode: Mode::Slot { of: SLOTS, take } }),
+            any: false,
             wait: AskWait::Unlimited,
             metadata: b"",
             lock_delay_ms: 0,

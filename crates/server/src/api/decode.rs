@@ -178,6 +178,7 @@ pub(crate) fn acquire<'a>(
     Ok(Acquire {
         lease,
         locks,
+        any: ask.any,
         wait: wait(ask.wait_ms),
         metadata: &ask.metadata,
         lock_delay_ms: ask.lock_delay_ms,

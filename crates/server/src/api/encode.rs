@@ -10,29 +10,38 @@ use tenure_wire::{convert, v1};
 
 use v1::answer::Result as Wire;
 
-/// Whether the response to an acquire contains the lease: only if the same command may have granted it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LeaseInAnswer {
-    LeaseToo,
-    Grant,
+/// What the response to an acquire contains beside the token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct AnswerForm {
+    /// The lease: only if the same command may have granted it.
+    pub(crate) lease: bool,
+    /// The name of a single lock, in the list of locks: only if the caller cannot know which one it is.
+    pub(crate) locks: bool,
+}
+
+impl AnswerForm {
+    /// The form of the answer to this request.
+    pub(crate) fn of(ask: &v1::AcquireRequest) -> Self {
+        Self { lease: ask.new_lease.is_some(), locks: ask.any }
+    }
 }
 
 /// An outcome as the answer to a session's request.
-pub(crate) fn answer(outcome: &Outcome, told: LeaseInAnswer) -> Wire {
+pub(crate) fn answer(outcome: &Outcome, form: AnswerForm) -> Wire {
     match &outcome.result {
-        Ok(answer) => done(answer, told),
+        Ok(answer) => done(answer, form),
         Err(refusal) => Wire::Error(Box::new(refusal.into())),
     }
 }
 
-fn done(answer: &Answer, told: LeaseInAnswer) -> Wire {
-    let shown = |grant: &LeaseGrant| (told == LeaseInAnswer::LeaseToo).then(|| lease(grant));
+fn done(answer: &Answer, form: AnswerForm) -> Wire {
+    let shown = |grant: &LeaseGrant| form.lease.then(|| lease(grant));
     match answer {
         Answer::LeaseGranted(grant) => Wire::LeaseGranted(lease(grant)),
         Answer::Renewed(renewals) => Wire::Renewed(renewed(renewals)),
         Answer::Revoked => Wire::Revoked(v1::RevokeResponse { header: None }),
         Answer::Acquired(acquired) => {
-            let mut response = granted(&acquired.grants, acquired.place);
+            let mut response = granted(&acquired.grants, acquired.place, form);
             response.lease_created = convert::revision(acquired.lease.created);
             response.lease = shown(&acquired.lease);
             Wire::Acquired(response)
@@ -100,10 +109,10 @@ pub(crate) fn lease(grant: &LeaseGrant) -> v1::Lease {
 }
 
 /// The grants of an acquire: a single one goes into the response itself, several into a list.
-pub(crate) fn granted(grants: &Grants, place: PlaceNumber) -> v1::AcquireResponse {
+fn granted(grants: &Grants, place: PlaceNumber, form: AnswerForm) -> v1::AcquireResponse {
     let mut response = v1::AcquireResponse { place: place.0, ..Default::default() };
     match grants.as_slice() {
-        [one] => {
+        [one] if !form.locks => {
             response.token = one.token.get();
             response.slot = one.slot;
         }
@@ -194,6 +203,7 @@ pub(crate) fn waiter_view(view: &WaiterView) -> v1::WaiterView {
         supersede: view.group.as_ref().map(ToString::to_string).unwrap_or_default(),
         priority: view.priority.into(),
         passable_ms: view.passable_ms,
+        any: view.any,
     }
 }
 
@@ -394,6 +404,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::WaitTimeout
         | Cause::Superseded
         | Cause::TooManySlots
+        | Cause::GrantedElsewhere
         | Cause::Vacant
         | Cause::Undrained
         | Cause::KeyDeleted => true,

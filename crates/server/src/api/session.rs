@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::{FutureExt, Stream, StreamExt};
-use tenure_core::request::{AskLease, Command, Request};
+use tenure_core::request::{Command, Request};
 use tenure_node::{
     KnownLeader, Session, SessionBounds, SessionCluster, SessionCommand, SessionOutput,
     session_within_us,
@@ -23,7 +23,7 @@ use tenure_wire::{Failure, convert, v1};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
-use super::encode::LeaseInAnswer;
+use super::encode::AnswerForm;
 use super::{decode, query};
 use crate::dispatch::{Charge, ClientSession, Dispatch, Principal};
 use crate::identity::{CallerIdentity, CredentialWatch};
@@ -74,7 +74,7 @@ pub(crate) struct SessionHandler {
 
 /// What is kept with a command until it is answered.
 struct KeptRequest {
-    told: LeaseInAnswer,
+    form: AnswerForm,
     class: Class,
     span: Option<RequestSpan>,
 }
@@ -322,16 +322,14 @@ impl SessionHandler {
         }
         let command = decode::command(request, &self.client)?;
         let id = decode::request_id(request, &command)?;
-        let told = match &command {
-            Command::Acquire(ask) if matches!(ask.lease, AskLease::New(_)) => {
-                LeaseInAnswer::LeaseToo
-            }
-            _ => LeaseInAnswer::Grant,
+        let form = match &request.command {
+            Some(v1::request::Command::Acquire(ask)) => AnswerForm::of(ask),
+            _ => AnswerForm::default(),
         };
         let (dispatch, who, api) = (&self.dispatch, &self.who, self.api);
         let admit = |command: &Command<'_>, bytes| dispatch.admit(who, command, bytes);
         let class = Class::of_request(request);
-        let keep = || KeptRequest { told, class, span: Self::span(dispatch, api, request) };
+        let keep = || KeptRequest { form, class, span: Self::span(dispatch, api, request) };
         let whole = Request { principal: who.name(), id, command };
         let command = SessionCommand { id: request.id, within_us, request: whole };
         self.session.command(now_us, &command, admit, keep)

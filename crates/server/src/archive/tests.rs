@@ -53,6 +53,7 @@ impl Past {
         self.apply(&[Command::Acquire(Acquire {
             lease: AskLease::New(new),
             locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
+            any: false,
             wait: AskWait::Unlimited,
             metadata: b"",
             lock_delay_ms: 0,

@@ -321,6 +321,7 @@ mod tests {
             Command::Acquire(Acquire {
                 lease: AskLease::Existing(LeaseRef::Id(id)),
                 locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
+                any: false,
                 wait: AskWait::No,
                 metadata: &[],
                 lock_delay_ms: 0,

@@ -514,6 +514,7 @@ mod tests {
         Command::Acquire(Acquire {
             lease: AskLease::Existing(lease_ref(lease)),
             locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
+            any: false,
             wait: AskWait::Unlimited,
             metadata: &[],
             lock_delay_ms: 0,

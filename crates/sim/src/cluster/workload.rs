@@ -249,6 +249,7 @@ impl SimCluster {
         let acquire = Acquire {
             lease: AskLease::Existing(LeaseRef::Id(lease)),
             locks: Asks::One(Ask { lock: LOCKS[lock], mode: Mode::Exclusive }),
+            any: false,
             wait,
             metadata: b"",
             lock_delay_ms: 0,

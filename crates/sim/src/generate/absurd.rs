@@ -146,6 +146,7 @@ fn ask(lease: LeaseRef, locks: Vec<(String, Mode)>, wait: AskWait) -> OwnedAcqui
     OwnedAcquire {
         lease: OwnedAskLease::Existing(lease),
         locks,
+        any: false,
         wait,
         metadata: Vec::new(),
         lock_delay_ms: 0,

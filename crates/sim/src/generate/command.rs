@@ -3,7 +3,7 @@
 //! Most commands are about the present state; some are late and name something of the past.
 
 use tenure_core::request::{
-    AskWait, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_SHARES, LeaseRef,
+    AskWait, LEVEL_ANY, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_SHARES, LeaseRef,
     Purpose, Urgency,
 };
 use tenure_core::view::HolderView;
@@ -416,6 +416,8 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     let promises = swarm.progress > 0 && rng.u32(..100) < swarm.progress;
     let known = promises && (view.level >= LEVEL_PROGRESS || rng.u32(..20) == 0);
     let progress_within_ms = if known { rng.u64(1..40) * 100 } else { 0 };
+    let choice = swarm.choices > 0 && rng.u32(..100) < swarm.choices;
+    let any = choice && (view.level >= LEVEL_ANY || rng.u32(..20) == 0);
     let purpose = if rng.u32(..100) < swarm.elections { Purpose::Election } else { Purpose::Lock };
     let independent = rng.u32(..100) < swarm.independent;
     let new = rng.u32(..100) < swarm.new_lease || view.leases.is_empty();
@@ -428,6 +430,7 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     OwnedAcquire {
         lease,
         locks,
+        any,
         wait,
         metadata,
         lock_delay_ms,

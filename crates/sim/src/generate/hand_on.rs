@@ -104,6 +104,7 @@ fn waiting(lease: LeaseRef, locks: Vec<(String, Mode)>) -> OwnedCommand {
     OwnedCommand::Acquire(OwnedAcquire {
         lease: OwnedAskLease::Existing(lease),
         locks,
+        any: false,
         wait: AskWait::Unlimited,
         metadata: Vec::new(),
         lock_delay_ms: 0,

@@ -48,6 +48,7 @@ impl Generator {
         let swarm = if seed % 7 == 6 { swarm.with_progress(seed) } else { swarm };
         let swarm = if seed % 6 == 5 { swarm.with_hand_on(seed) } else { swarm };
         let swarm = if seed % 9 == 8 { swarm.with_shares(seed) } else { swarm };
+        let swarm = if seed % 8 == 7 { swarm.with_choices(seed) } else { swarm };
         // Lengths differ: short sequences are cheap and find shallow bugs.
         let left = rng.usize(commands.div_ceil(4)..=commands.max(1));
         Self {

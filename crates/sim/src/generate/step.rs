@@ -130,6 +130,7 @@ pub enum OwnedAskLease {
 pub struct OwnedAcquire {
     pub lease: OwnedAskLease,
     pub locks: Vec<(String, Mode)>,
+    pub any: bool,
     pub wait: AskWait,
     pub metadata: Vec<u8>,
     pub lock_delay_ms: u64,
@@ -388,6 +389,7 @@ fn lend_acquire(acquire: &OwnedAcquire) -> Acquire<'_> {
             [(lock, mode)] => Asks::One(Ask { lock, mode: *mode }),
             many => Asks::Many(many.iter().map(|(lock, mode)| Ask { lock, mode: *mode }).collect()),
         },
+        any: acquire.any,
         wait: acquire.wait,
         metadata: &acquire.metadata,
         lock_delay_ms: acquire.lock_delay_ms,

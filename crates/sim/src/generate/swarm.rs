@@ -135,6 +135,8 @@ pub(super) struct Swarm {
     pub patient: bool,
     /// The percentage of asks for slots that take several.
     pub shares: u32,
+    /// The percentage of asks for several locks of which one is enough.
+    pub choices: u32,
 }
 
 /// Names with common prefixes, one of them too long to be kept inline.
@@ -223,6 +225,7 @@ impl Swarm {
             progress: 0,
             patient: false,
             shares: 0,
+            choices: 0,
         }
     }
 
@@ -280,6 +283,15 @@ impl Swarm {
         let weight = self.total.div_ceil(rng.u32(6..=30));
         self.weights.push((CommandKind::Resize, weight));
         self.total += weight;
+        self
+    }
+
+    /// Makes some requests of the sequence ask for any of several locks.
+    pub(super) fn with_choices(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        self.choices = rng.u32(30..=90);
+        self.multi = self.multi.max(rng.u32(30..=90));
+        (self.tries, self.newest) = (self.tries.min(20), rng.u32(..10) > 0);
         self
     }
 

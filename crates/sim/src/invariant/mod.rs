@@ -5,6 +5,7 @@
 
 mod abandon;
 mod access;
+mod any;
 mod drain;
 mod exclusion;
 mod hand_on;
@@ -60,6 +61,7 @@ pub struct Checks {
     access: access::AccessLedger,
     progress: progress::KnownPromises,
     shares: shares::KnownShares,
+    choices: any::KnownChoices,
     steps: u64,
 }
 
@@ -130,9 +132,11 @@ impl Checks {
                 hand_on::event(ledger, &part, event)?;
                 time::event(ledger, &part, event)?;
                 self.shares.event(&part, event)?;
+                self.choices.event(event);
                 self.ledger.event(&part, event);
             }
             self.shares.end(&part)?;
+            self.choices.end(&part)?;
             if let Some((request, outcome)) = part.command {
                 time::renewal(&self.ledger, handles, &self.access, request, outcome)?;
                 self.ledger.answered(handles, request, outcome);
@@ -149,6 +153,7 @@ impl Checks {
         queue::views(&self.ledger, seen)?;
         self.progress.views(seen)?;
         self.shares.views(seen)?;
+        self.choices.views(seen);
         supersede::views(seen)?;
         upgrade::views(seen.after)?;
         history::check(machine, seen, self.steps)?;

@@ -151,10 +151,11 @@ fn waits_rightly(
     Ok(())
 }
 
-/// Whether a place is first in all its queues and every lock admits it, by the views.
+/// Whether a place is first in all its queues and every lock admits it, by the views; in one of them, if one of its
+/// locks is enough.
 fn grantable(view: &ObservedState, waiter: &WaiterView) -> bool {
     let live = view.leases.iter().any(|lease| lease.id == waiter.lease);
-    live && waiter.locks.iter().all(|name| {
+    let free = |name: &Name| {
         let Some((lock, queue)) = find(view, name) else { return false };
         let Some(first) = queue.first().filter(|first| first.place == waiter.place) else {
             return false;
@@ -171,7 +172,9 @@ fn grantable(view: &ObservedState, waiter: &WaiterView) -> bool {
             Mode::Shared => lock.holders.iter().all(|holder| holder.mode == Mode::Shared),
             Mode::Slot { of, take } => lock.holders.len() as u64 + u64::from(take) <= u64::from(of),
         }
-    })
+    };
+    let mut locks = waiter.locks.iter();
+    live && if waiter.any { locks.any(free) } else { locks.all(free) }
 }
 
 fn find<'a>(view: &'a ObservedState, name: &Name) -> Option<(&'a LockView, &'a [WaiterView])> {

@@ -34,7 +34,8 @@ impl Model {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
         let wait_deadline = self.wait_deadline(ask.wait);
-        if let Some(standing) = self.present_standing(lease, &locks, wait_deadline) {
+        let any = ask.any && locks.len() > 1;
+        if let Some(standing) = self.present_standing(lease, any, &locks, wait_deadline) {
             return standing;
         }
         if ask.resume {
@@ -70,6 +71,7 @@ impl Model {
             purpose: ask.purpose,
             independent: ask.independent,
             upgrade: false,
+            any,
             wait_until_ms: match wait_deadline {
                 WaitDeadline::Until(until_ms) => Some(until_ms),
                 WaitDeadline::None | WaitDeadline::Endless => None,
@@ -78,19 +80,21 @@ impl Model {
             since_ms: self.clock_ms,
             asks: self.first_ask(),
         };
-        let blocking = self.first_blocking(&place);
-        let closed = self.closed(place.locks.iter().map(|(lock, _)| lock));
-        if blocking.is_none() && closed.is_none() && !self.is_quiet() {
+        let now = self.at_once(&place);
+        if let Ok(now) = &now
+            && !self.is_quiet()
+        {
             // The pass above may have used the last tokens.
             if self.tokens_left() < place.grants() {
                 return Err(Refusal::TokensExhausted);
             }
             self.take_number(ask);
-            let grants = self.grant_locks(&place);
+            let grants = self.grant_locks(now);
             let lease = self.lease_grant(lease);
             return Ok(Answer::Acquired(Acquired { lease, place: place.number, grants }));
         }
         if matches!(wait_deadline, WaitDeadline::None) {
+            let (closed, blocking) = now.err().unwrap_or_default();
             return Err(self.no_wait(closed, blocking));
         }
         self.enqueue(place, ask)
@@ -179,23 +183,28 @@ impl Model {
     fn present_standing(
         &mut self,
         lease: LeaseId,
+        any: bool,
         locks: &[(Name, Mode)],
         wait_deadline: WaitDeadline,
     ) -> Option<Verdict> {
-        for (lock, _) in locks {
+        for asked @ (lock, _) in locks {
             let mut queue = self.queue_of(lock).into_iter();
             let waiting = queue.find(|place| place.lease == lease && !place.upgrade);
-            let waiting = waiting.map(|place| (place.number, place.locks.clone()));
+            let waiting = waiting.map(|place| (place.number, place.locks.clone(), place.any));
             let held = self.held_by(lease).into_iter().find(|(name, _)| name == lock);
-            let (number, present) = match (waiting, held) {
-                (Some(found), _) => found,
+            let (number, same) = match (waiting, held) {
+                (Some((number, present, of_any)), _) => {
+                    (number, present == self.as_now(locks) && any == of_any)
+                }
                 (None, Some((_, grant))) => {
-                    let of_it = self.held_of_place(lease, grant.place);
-                    (grant.place, together(of_it))
+                    let present = together(self.held_of_place(lease, grant.place));
+                    // Of an ask for any, the one that is held is all that it is for.
+                    let needed = if any { std::slice::from_ref(asked) } else { locks };
+                    (grant.place, present == self.as_now(needed))
                 }
                 (None, None) => continue,
             };
-            if present != self.as_now(locks) {
+            if !same {
                 return Some(Err(Refusal::Overlap { lock: lock.clone() }));
             }
             self.replace_limit(number, wait_deadline);
@@ -255,7 +264,9 @@ impl Model {
         let before = |lock: &Name| {
             self.queue_of(lock).iter().filter(|other| other.rank() < place.rank()).count() as u64
         };
-        let ahead = place.locks.iter().map(|(lock, _)| before(lock)).max().unwrap_or(0);
+        let ahead = place.locks.iter().map(|(lock, _)| before(lock));
+        let ahead = if place.any { ahead.min() } else { ahead.max() };
+        let ahead = ahead.unwrap_or(0);
         Queued { lease: self.lease_grant(place.lease), place: number, ahead }
     }
 
@@ -298,13 +309,6 @@ impl Model {
 
     fn check_tokens(&self, locks: u64) -> Result<(), Refusal> {
         if self.tokens_left() < locks { Err(Refusal::TokensExhausted) } else { Ok(()) }
-    }
-
-    /// The first lock that an ask cannot have at once.
-    fn first_blocking(&self, place: &Place) -> Option<Name> {
-        let blocks =
-            |lock: &Name, mode: Mode| !self.queue_of(lock).is_empty() || !self.admits(lock, mode);
-        place.locks.iter().find(|(lock, mode)| blocks(lock, *mode)).map(|(lock, _)| lock.clone())
     }
 
     fn no_wait(&self, closed: Option<Refusal>, blocking: Option<Name>) -> Refusal {

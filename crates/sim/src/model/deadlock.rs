@@ -55,9 +55,12 @@ impl Supposition {
         admits_beside(&modes, mode)
     }
 
+    /// The first lock that keeps a place waiting. An ask for any waits only if all of them do.
     fn first_blocking(&self, place: &Place) -> Option<Name> {
-        let mut locks = place.locks.iter();
-        locks.find(|(lock, mode)| self.blocks(place, lock, *mode)).map(|(lock, _)| lock.clone())
+        let locks = place.locks.iter().filter(|(lock, mode)| self.blocks(place, lock, *mode));
+        let blocking: Vec<&(Name, Mode)> = locks.collect();
+        let waits = !place.any || blocking.len() == place.locks.len();
+        blocking.first().filter(|_| waits).map(|(lock, _)| lock.clone())
     }
 
     /// Makes one round of releases and grants; `false` when nothing changed.
@@ -75,7 +78,9 @@ impl Supposition {
                 let own = |it: &Having| it.lease == place.lease && it.lock == place.locks[0].0;
                 self.having.retain(|having| !own(having));
             }
-            for (lock, mode) in place.locks {
+            // Which one it gets depends on who gives back first, so it is supposed to have none.
+            let certain = if place.any { Vec::new() } else { place.locks };
+            for (lock, mode) in certain {
                 let (lease, order) = (place.lease, (Some(place.number), None));
                 self.having.push(Having { lock, lease, mode, order });
             }

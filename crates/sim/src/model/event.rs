@@ -37,7 +37,11 @@ pub(super) fn place_event(cause: Cause, place: &Place, lock: &Name, mode: Mode) 
         place: Some(place.number),
         mode: Some(mode),
         priority: (cause == Cause::Queued && place.priority > 0).then_some(place.priority),
-        reason: (cause == Cause::Queued && place.upgrade).then(|| "upgrade".into()),
+        reason: match (cause, place.upgrade, place.any) {
+            (Cause::Queued, true, _) => Some("upgrade".into()),
+            (Cause::Queued, false, true) => Some("any".into()),
+            _ => None,
+        },
         ..blank(cause, Subject::Lock(lock.clone()))
     }
 }

@@ -1,7 +1,7 @@
 //! Lists the levels of the rules, as the model knows them: from which level on each rule holds.
 
 /// The highest level that the rules define.
-pub(super) const LEVEL_MAX: u16 = LEVEL_REPAIRED;
+pub(super) const LEVEL_MAX: u16 = LEVEL_ANY;
 
 /// The level from which on asks are counted and can be taken back.
 pub(super) const LEVEL_COUNTED: u16 = 2;
@@ -44,3 +44,6 @@ pub(super) const LEVEL_SHARES: u16 = 11;
 
 /// The level from which on the rules of shares, quotas, upgrades, sizes and handing on leave no gap known so far.
 pub(super) const LEVEL_REPAIRED: u16 = 12;
+
+/// The level from which on an ask may be for any of several locks.
+pub(super) const LEVEL_ANY: u16 = 13;

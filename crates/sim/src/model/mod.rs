@@ -6,6 +6,7 @@
 
 mod abandon;
 mod access;
+mod any;
 mod ask;
 mod deadlock;
 mod drain;
@@ -41,7 +42,7 @@ use tenure_types::{
 
 use event::blank;
 use level::{
-    LEVEL_COUNTED, LEVEL_DRAINS, LEVEL_GROUPS, LEVEL_HAND_ON, LEVEL_MAX, LEVEL_MIN_HOLD,
+    LEVEL_ANY, LEVEL_COUNTED, LEVEL_DRAINS, LEVEL_GROUPS, LEVEL_HAND_ON, LEVEL_MAX, LEVEL_MIN_HOLD,
     LEVEL_OWNED, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RATES, LEVEL_RECORDS, LEVEL_REPAIRED,
     LEVEL_SETTERS, LEVEL_SHARES, LEVEL_WHOLE,
 };
@@ -207,6 +208,8 @@ struct Place {
     independent: bool,
     /// Whether its lease holds the lock and waits to be the only holder.
     upgrade: bool,
+    /// Whether one of its locks is enough.
+    any: bool,
     wait_until_ms: Option<u64>,
     created: Revision,
     since_ms: u64,
@@ -320,6 +323,11 @@ impl Model {
                 Some(Request { command: Command::Acquire(ask), .. })
                     if self.level < LEVEL_PRIORITY && ask.priority > 0
                         || self.level < LEVEL_PROGRESS && ask.progress_within_ms > 0 =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::Acquire(ask), .. })
+                    if self.level < LEVEL_ANY && ask.any =>
                 {
                     Err(Refusal::Malformed)
                 }

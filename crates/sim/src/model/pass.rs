@@ -20,8 +20,12 @@ impl Model {
 
     fn is_grantable(&self, place: &Place) -> bool {
         !self.is_quiet()
-            && self.tokens_left() >= place.grants()
             && self.is_live(place.lease)
+            && if place.any { self.free_one(place).is_some() } else { self.has_all(place) }
+    }
+
+    fn has_all(&self, place: &Place) -> bool {
+        self.tokens_left() >= place.grants()
             && place.locks.iter().all(|(lock, mode)| {
                 let first = self.queue_of(lock).first().map(|first| first.number);
                 if place.upgrade {
@@ -54,9 +58,13 @@ impl Model {
 
     /// Grants a place that waited.
     fn hand_over(&mut self, place: &Place) {
-        let grants = match place.upgrade {
-            true => self.make_exclusive(&place.locks[0].0, place.lease, place.number),
-            false => self.grant_locks(place),
+        let grants = match (place.upgrade, place.any) {
+            (true, _) => self.make_exclusive(&place.locks[0].0, place.lease, place.number),
+            (false, false) => self.grant_locks(place),
+            (false, true) => {
+                let one = self.narrow(place);
+                self.grant_locks(&one)
+            }
         };
         self.places.remove(&place.number);
         self.notices.push(Notice::Granted {

@@ -119,6 +119,7 @@ fn ask<'a>(lease: u64, locks: &[(&'a str, Mode)]) -> Acquire<'a> {
     Acquire {
         lease: AskLease::Existing(by(lease)),
         locks: Asks::Many(locks.iter().map(|&(lock, mode)| Ask { lock, mode }).collect()),
+        any: false,
         wait: AskWait::Unlimited,
         metadata: b"",
         lock_delay_ms: 0,

@@ -78,6 +78,7 @@ impl Model {
             purpose: Purpose::Lock,
             independent: ask.independent,
             upgrade: true,
+            any: false,
             wait_until_ms: None,
             created: self.this_revision(),
             since_ms: self.clock_ms,

@@ -95,6 +95,7 @@ impl Model {
                     lease.owner.as_ref().and_then(|(name, _)| Name::new(name).ok())
                 }),
                 locks: place.names(),
+                any: place.any,
             });
         }
         views

@@ -85,6 +85,10 @@ pub struct Acquire {
     /// 10 on.
     #[serde(default, skip_serializing_if = "is_false")]
     pub upgrade: bool,
+    /// One of `locks` is enough: the first one, in the order of names, that is free. Until then the request waits in all
+    /// their queues. The answer names the lock in `locks`. From feature level 13 on.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub any: bool,
     /// A candidacy rather than a lock.
     #[serde(default, skip_serializing_if = "is_false")]
     pub election: bool,
@@ -169,6 +173,7 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             priority: ask.priority.unwrap_or(0),
             progress_within_ms: ask.progress_within_ms.unwrap_or(0),
             upgrade: ask.upgrade,
+            any: ask.any,
             election: ask.election,
             independent: ask.independent,
             locks: ask.locks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
@@ -184,7 +189,7 @@ pub struct Acquired {
     /// The lock, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<String>,
-    /// The locks, if they are several and acquired.
+    /// The locks, if they are several and acquired; or the one that was granted of several, if any was enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locks: Vec<Holding>,
     /// Whether they are held now.

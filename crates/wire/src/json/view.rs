@@ -257,6 +257,9 @@ pub struct WaiterShown {
     pub election: bool,
     /// Every lock of the acquire request.
     pub locks: Vec<String>,
+    /// Whether one of these locks is enough.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub any: bool,
     /// The group whose next request replaces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supersede: Option<String>,
@@ -287,6 +290,7 @@ impl From<v1::WaiterView> for WaiterShown {
             priority: (waiter.priority > 0).then_some(waiter.priority),
             passable_ms: (waiter.passable_ms > 0).then_some(waiter.passable_ms),
             locks: waiter.locks,
+            any: waiter.any,
         }
     }
 }

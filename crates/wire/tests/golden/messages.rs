@@ -158,6 +158,7 @@ pub(crate) fn waiter() -> v1::WaiterView {
         supersede: String::new(),
         priority: 0,
         passable_ms: 0,
+        any: false,
     }
 }
 

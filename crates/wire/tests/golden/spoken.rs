@@ -141,6 +141,7 @@ fn commands_about_locks_are_spoken_as_ever() {
         priority: 0,
         progress_within_ms: 0,
         upgrade: false,
+        any: false,
         take: 0,
     };
     check_reads("session_request_acquire", &session(Command::Acquire(acquire.clone())));

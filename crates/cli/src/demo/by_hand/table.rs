@@ -69,6 +69,7 @@ impl Table {
                 self.run(&Command::Acquire(Acquire {
                     lease: AskLease::Existing(lease),
                     locks: Asks::One(Ask { lock, mode: *mode }),
+                    any: false,
                     wait: *wait,
                     metadata: &[],
                     lock_delay_ms: 0,

@@ -14,7 +14,7 @@ use crate::codec::request::{get_lease_id, get_priority};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::{LEVEL_MAX, Machine};
 use crate::request::{
-    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY,
+    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY,
     LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
 };
 use crate::state::drain::Drains;
@@ -373,12 +373,13 @@ impl SnapshotRecord for Place {
         put_options(out, &self.options);
         let priority = if mutant!("priority_not_in_snapshot") { 0 } else { self.priority };
         let upgrade = self.upgrade && !mutant!("upgrade_not_in_snapshot");
-        // Only a request of a level that has groups, priorities and upgrades can have brought one.
+        // Only a request of a level that has groups, priorities, upgrades and choices can have brought one.
         out.put_u8(
             u8::from(self.independent)
                 | u8::from(self.group.is_some()) << 1
                 | u8::from(priority > 0) << 2
-                | u8::from(upgrade) << 3,
+                | u8::from(upgrade) << 3
+                | u8::from(self.any && !mutant!("any_not_in_snapshot")) << 4,
         );
         if let Some(group) = &self.group {
             out.put_name(group);
@@ -407,12 +408,14 @@ impl SnapshotRecord for Place {
             group: None,
             independent: false,
             upgrade: false,
+            any: false,
             priority: 0,
             asks: AskCount::first(level),
             in_lease: ListLink::default(),
         };
         let flags = reader.u8()?;
         let known = match level {
+            LEVEL_ANY.. => 31,
             LEVEL_HAND_ON.. => 15,
             LEVEL_PRIORITY.. => 7,
             LEVEL_POLICY.. => 3,
@@ -429,6 +432,7 @@ impl SnapshotRecord for Place {
             place.priority = get_priority(reader)?;
         }
         place.upgrade = flags & 8 == 8;
+        place.any = flags & 16 == 16;
         place.asks = get_asks(reader, level)?;
         Ok(place)
     }

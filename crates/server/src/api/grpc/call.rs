@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use v1::answer::Result as Wire;
 
 use crate::api::decode;
-use crate::api::encode::{self, LeaseInAnswer};
+use crate::api::encode::{self, AnswerForm};
 use crate::dispatch::{AcquireTerms, Caller, Dispatch, PlaceFate, Principal, WITHIN};
 use crate::os;
 
@@ -94,7 +94,7 @@ impl GrpcCall {
     ) -> Result<Response<R>, Status> {
         let command = command.map_err(to_status)?;
         let outcome = self.outcome(command).await?;
-        self.reply(&outcome, LeaseInAnswer::Grant, pick)
+        self.reply(&outcome, AnswerForm::default(), pick)
     }
 
     /// Runs a command.
@@ -131,11 +131,11 @@ impl GrpcCall {
     pub(super) fn reply<R>(
         &self,
         outcome: &Outcome,
-        lease: LeaseInAnswer,
+        form: AnswerForm,
         pick: impl FnOnce(Option<v1::Header>, Wire) -> Option<R>,
     ) -> Result<Response<R>, Status> {
         let header = Some(self.dispatch.header(outcome.revision));
-        match encode::answer(outcome, lease) {
+        match encode::answer(outcome, form) {
             Wire::Error(error) => Err((*error).into()),
             answer => {
                 pick(header, answer).map(Response::new).ok_or_else(|| to_status(Failure::Internal))

@@ -13,7 +13,7 @@ use v1::answer::Result as Wire;
 
 use super::call::{GrpcCall, Streamed, to_status};
 use super::{locks, watch};
-use crate::api::encode::LeaseInAnswer;
+use crate::api::encode::AnswerForm;
 use crate::api::{decode, encode, present};
 use crate::dispatch::{Dispatch, ReadConsistency, ReadScope};
 
@@ -187,7 +187,7 @@ impl v1::lock_service_server::LockService for LockApi {
         call.number(&mut new);
         let grant = decode::new_lease(&new, UNNAMED).map(Command::GrantLease);
         let outcome = call.outcome(grant.map_err(to_status)?).await?;
-        call.reply(&outcome, LeaseInAnswer::LeaseToo, |header, answer| match answer {
+        call.reply(&outcome, AnswerForm { lease: true, locks: false }, |header, answer| match answer {
             Wire::LeaseGranted(lease) => Some(v1::LeaseGrantResponse {
                 header,
                 id: lease.lease,

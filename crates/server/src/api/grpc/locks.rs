@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use v1::answer::Result as Wire;
 
 use super::call::{GrpcCall, to_status};
-use crate::api::encode::LeaseInAnswer;
+use crate::api::encode::AnswerForm;
 use crate::api::{decode, drains, list, query};
 use crate::dispatch::{Dispatch, ReadConsistency};
 
@@ -36,12 +36,9 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
             call.number(new);
         }
         let ask = decode::ask(&it, "").map_err(to_status)?;
-        let lease = match it.new_lease {
-            Some(_) => LeaseInAnswer::LeaseToo,
-            None => LeaseInAnswer::Grant,
-        };
+        let form = AnswerForm::of(&it);
         let outcome = over(call.acquire(ask, it.wait_ms).await?);
-        call.reply(&outcome, lease, |header, answer| match answer {
+        call.reply(&outcome, form, |header, answer| match answer {
             Wire::Acquired(it) => Some(v1::AcquireResponse { header, ..it }),
             _ => None,
         })

@@ -17,7 +17,7 @@ use super::Http;
 use super::answer::{HttpError, json_with};
 use super::call::{request_id, within};
 use super::duration::DurationParameter;
-use crate::api::encode::LeaseInAnswer;
+use crate::api::encode::AnswerForm;
 use crate::api::{decode, encode};
 use crate::dispatch::{AcquireTerms, PlaceFate, ReadConsistency, ReadScope};
 use crate::os;
@@ -76,8 +76,7 @@ impl Http {
         waiting: WaitParameters,
     ) -> Result<(Header, AcquireResult), HttpError> {
         let within = within(waiting.timeout)?;
-        let told =
-            if ask.new_lease.is_some() { LeaseInAnswer::LeaseToo } else { LeaseInAnswer::Grant };
+        let form = AnswerForm::of(&ask);
         let mut ask = v1::AcquireRequest { wait_ms: waiting.wait_ms(), ..ask };
         if let (Some(new), Some(key)) = (&mut ask.new_lease, key) {
             decode::number_lease(new, self.who().name(), key);
@@ -92,7 +91,7 @@ impl Http {
         let outcome = self.dispatch.acquire(&self.who(), request_id(key), ask, terms).await;
         let outcome = outcome.map_err(HttpError::from)?;
         let header = self.header(outcome.revision);
-        became(&outcome, told).map(|became| (header, became))
+        became(&outcome, form).map(|became| (header, became))
     }
 
     /// Checks that the wait is not longer than the lease lives: waiting renews nothing.
@@ -131,7 +130,7 @@ impl Http {
     }
 }
 
-fn became(outcome: &Outcome, told: LeaseInAnswer) -> Result<AcquireResult, HttpError> {
+fn became(outcome: &Outcome, form: AnswerForm) -> Result<AcquireResult, HttpError> {
     use v1::answer::Result as Wire;
     if let Err(refusal) = &outcome.result {
         return Err(HttpError::from(refusal).next("HELD", "add ?wait=30s to queue"));
@@ -140,7 +139,7 @@ fn became(outcome: &Outcome, told: LeaseInAnswer) -> Result<AcquireResult, HttpE
         // The acquire with this request id is over, and repeating it would not bring it back.
         return Err((&Refusal::RequestStale).into());
     }
-    match encode::answer(outcome, told) {
+    match encode::answer(outcome, form) {
         Wire::Acquired(acquired) => Ok(AcquireResult::Held(acquired)),
         Wire::Queued(queued) => Ok(AcquireResult::Waits(queued)),
         _ => Err(Failure::Internal.into()),

@@ -115,7 +115,7 @@ impl SessionHandler {
                     self.name(lease.handle, lease.id);
                 }
                 out.revision = out.revision.max(convert::revision(outcome.revision));
-                let result = encode::answer(&outcome, kept.told);
+                let result = encode::answer(&outcome, kept.form);
                 answer(id, Some(outcome.revision), result)
             }
             Err(failure) => {

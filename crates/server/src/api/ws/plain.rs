@@ -249,6 +249,7 @@ async fn attempt(
     let ask = Acquire {
         lease: AskLease::Existing(LeaseRef::Id(lease)),
         locks: Asks::One(Ask { lock: &line.key, mode: Mode::Exclusive }),
+        any: false,
         wait: AskWait::Unlimited,
         metadata: &[],
         lock_delay_ms: 0,

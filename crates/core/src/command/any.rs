@@ -1,0 +1,87 @@
+//! Chooses one lock for a request that asks for any of several.
+//!
+//! Such a request waits in the queue of every lock that it names, in the order of each queue. The first lock that is
+//! free for it is granted, and it leaves the queues of the others in the same revision. So no lock is granted out of
+//! its own order, and a lock that nobody else waits for does not stay free.
+
+use super::acquire::{InTheWay, Located};
+use crate::codec::{EventRef, SubjectRef};
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::state::record::{Place, WaitRecord};
+use crate::state::slab::SlabIndex;
+use tenure_types::Mode;
+
+impl Machine {
+    /// The first lock, in the order of names, that a new request for any of them gets now. If there is none, what is in
+    /// the way of the first lock that is not drained.
+    pub(super) fn free_choice<'a, 'b>(
+        &self,
+        asks: &'b [Located<'a>],
+    ) -> Result<&'b [Located<'a>], InTheWay<'b, 'a>> {
+        let mut drained = None;
+        let mut blocked = None;
+        for located in asks {
+            if let Some(refusal) = self.draining(located.ask.lock) {
+                drained = drained.or(Some(refusal));
+            } else if self.is_blocked(located) {
+                blocked = blocked.or(Some(located));
+            } else {
+                return Ok(core::slice::from_ref(located));
+            }
+        }
+        Err(match (blocked, drained) {
+            (Some(blocked), _) => InTheWay::Blocked(blocked),
+            (None, Some(drained)) => InTheWay::Drained(drained),
+            (None, None) => unreachable!("a request names at least one lock"),
+        })
+    }
+
+    /// The first wait, in the order of names, whose lock a place for any of them can be granted now.
+    pub(crate) fn free_wait(&self, place: SlabIndex) -> Option<SlabIndex> {
+        let record = self.places.at(place);
+        let mut waits = self.waits_of(place);
+        waits.find(|(slot, wait)| self.is_free_for(record, *slot, wait)).map(|(slot, _)| slot)
+    }
+
+    fn is_free_for(&self, place: &Place, slot: SlabIndex, wait: &WaitRecord) -> bool {
+        let lock = self.locks.at(wait.lock);
+        (lock.queue.first == Some(slot) || mutant!("any_ignores_the_queue"))
+            && self.admits_wait(lock, place, wait.mode)
+            && (self.drains.is_empty() || !self.is_drained(wait.lock))
+            && u64::from(wait.mode.grants()) <= self.tokens_left()
+    }
+
+    /// Chooses the lock of a place for any of several, and tells the watchers of the other locks that it leaves their
+    /// queues; `None` if the place needs all its locks.
+    pub(super) fn choose(&mut self, place: SlabIndex) -> Option<(SlabIndex, Mode)> {
+        if !self.places.at(place).any || mutant!("any_is_granted_all") {
+            return None;
+        }
+        let chosen = self.free_wait(place).expect("a place that can be granted has a free lock");
+        let revision = self.begin_revision();
+        let record = self.places.at(place);
+        let lease = self.leases.at(record.lease);
+        let mut next = Some(record.first);
+        while let Some(slot) = next {
+            let wait = self.waits.at(slot);
+            next = wait.next;
+            if slot == chosen || mutant!("choice_is_not_told") {
+                continue;
+            }
+            let lock = &self.locks.at(wait.lock).name;
+            self.history.emit(
+                revision,
+                &EventRef {
+                    lease: Some(lease.id),
+                    client: Some(lease.client.as_bytes()),
+                    mode: Some(wait.mode),
+                    place: Some(record.number),
+                    ..EventRef::new(Cause::GrantedElsewhere, SubjectRef::Lock(lock.as_bytes()))
+                },
+            );
+        }
+        let wait = self.waits.at(chosen);
+        Some((wait.lock, wait.mode))
+    }
+}
