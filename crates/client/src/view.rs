@@ -170,6 +170,8 @@ pub struct WaiterView {
     pub locks: Vec<String>,
     /// Whether one of these locks is enough.
     pub any: bool,
+    /// The prefix of the pool whose slots these locks are.
+    pub pool: Option<String>,
     /// Its priority.
     pub priority: u8,
     /// For how much longer new requests with a higher priority can pass it.
@@ -370,6 +372,7 @@ impl Explanation {
                 client: it.client,
                 locks: it.locks,
                 any: it.any,
+                pool: Some(it.pool).filter(|pool| !pool.is_empty()),
                 priority: u8::try_from(it.priority).unwrap_or(u8::MAX),
                 passable: ms(it.passable_ms),
             })

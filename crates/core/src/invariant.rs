@@ -191,8 +191,9 @@ impl Machine {
             if place.upgrade {
                 self.check_upgrade(slot, place)?;
             }
-            let choice = !place.any || names().count() > 1 && !place.upgrade;
-            ensure(choice, "Q3", "a place has one lock to choose from")?;
+            let choice = !place.any || (names().count() > 1 || place.pool.is_some());
+            ensure(choice && !(place.any && place.upgrade), "Q3", "a place cannot choose")?;
+            ensure(place.any || place.pool.is_none(), "Q3", "a place needs a whole pool")?;
             if let Some(until_ms) = place.until_ms {
                 let number = place.number.0;
                 let due = self.due.contains(until_ms.get(), DueKind::WaitLimit, number, Some(slot));
@@ -206,8 +207,31 @@ impl Machine {
         });
         let indexed = grouped == self.groups.len() && known.all(|known| known);
         ensure(indexed, "Q6", "two requests of a group wait for one lock")?;
+        self.check_pools()?;
         let in_queues: usize = self.locks.iter().map(|(_, lock)| lock.queue.len as usize).sum();
         ensure(waits == self.waits.len() && in_queues == waits, "Q3", "a wait belongs to no place")
+    }
+
+    /// Q10: a request for any slot of a pool waits for slots of that pool only, and the index has every slot.
+    fn check_pools(&self) -> Result<(), Violation> {
+        let places = self.places.iter().filter(|(_, place)| place.pool.is_some());
+        ensure(places.count() == self.pool_waiters.len(), "Q10", "a pool has other waiters")?;
+        for key in &self.pool_waiters {
+            let (pool, _, place) = key;
+            let known = self.places.get(*place).is_some();
+            let same = known && self.pool_key(*place).as_ref() == Some(key);
+            ensure(same, "Q10", "a place is not with its pool")?;
+            let mut waits = self.waits_of(*place).map(|(_, wait)| self.locks.at(wait.lock));
+            let of_pool = waits.all(|it| it.sized && it.name.as_str().starts_with(pool.as_str()));
+            ensure(of_pool, "Q10", "a request for a pool waits for another lock")?;
+        }
+        let mut sized = self.sized.iter();
+        let known = |name: &tenure_types::Name, slot| {
+            self.locks.get(slot).is_some_and(|lock| lock.sized && lock.name == *name)
+        };
+        let indexed = sized.all(|(name, slot)| known(name, *slot));
+        let many = self.locks.iter().filter(|(_, lock)| lock.sized).count();
+        ensure(indexed && many == self.sized.len(), "Q10", "a slot is not in its pool")
     }
 
     /// Q8: who waits for an upgrade holds the lock shared, waits for nothing else with it, and stands first.

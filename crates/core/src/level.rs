@@ -53,6 +53,6 @@ pub const LEVEL_SHARES: u16 = 11;
 /// min hold lasts that was handed on.
 pub const LEVEL_REPAIRED_SHARES: u16 = 12;
 
-/// The level from which on an acquire request may ask for [any](crate::request::Acquire::any) of several locks. Below it
-/// the machine refuses such a request as `Malformed`.
+/// The level from which on an acquire request may ask for [any](crate::request::Acquire::any) of several locks, or for
+/// any slot of a [pool](crate::request::Asks::Pool). Below it the machine refuses such a request as `Malformed`.
 pub const LEVEL_ANY: u16 = 13;

@@ -1,7 +1,7 @@
 //! Holds the replicated state and applies log entries to it.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tenure_types::{
@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::access::Access;
 use crate::codec::{EntryPayload, EventRef, Malformed, open_entry, put_outcome};
-use crate::command::GroupKey;
+use crate::command::{GroupKey, PoolKey};
 use crate::event::{TimeLabel, WallClock};
 use crate::outcome::{Effects, Notice, Outcome};
 use crate::request::LEVEL_RECORDS;
@@ -95,6 +95,10 @@ pub struct Machine {
     pub(crate) groups: BTreeMap<GroupKey, SlabIndex>,
     /// The order of each queue that has had a request with a priority since it was last empty.
     pub(crate) ranks: BTreeMap<SlabIndex, RankIndex>,
+    /// The semaphores whose numbers of slots an operator has set.
+    pub(crate) sized: BTreeMap<Name, SlabIndex>,
+    /// The places that wait for any slot of a pool, by its prefix.
+    pub(crate) pool_waiters: BTreeSet<PoolKey>,
 
     // Scratch state of the command being executed; empty between commands.
     pub(crate) now: Work,
@@ -169,6 +173,8 @@ impl Machine {
             due: DueSet::default(),
             groups: BTreeMap::new(),
             ranks: BTreeMap::new(),
+            sized: BTreeMap::new(),
+            pool_waiters: BTreeSet::new(),
             now: Work::default(),
             level_known: LEVEL_MAX,
             outgrown: None,

@@ -96,6 +96,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("choice_is_not_told", &["S19"]),
     ("false_deadlock_for_a_choice", &["Q4"]),
     ("any_not_in_snapshot", &["S10"]),
+    ("new_slot_forgets_waiters", &["Q10"]),
 ];
 
 /// Selects a planted bug by number; 0 selects none.

@@ -205,7 +205,7 @@ impl Command<'_> {
         match self {
             Self::Abandon(_) => LEVEL_ABANDON,
             Self::SetAccess(change) => change.level(),
-            Self::Acquire(acquire) if acquire.any => LEVEL_ANY,
+            Self::Acquire(acquire) if acquire.any || acquire.pool().is_some() => LEVEL_ANY,
             Self::Acquire(acquire) if acquire.takes_several() => LEVEL_SHARES,
             Self::Acquire(acquire) if acquire.progress_within_ms > 0 => LEVEL_PROGRESS,
             Self::Acquire(acquire) if acquire.priority > 0 => LEVEL_PRIORITY,
@@ -298,7 +298,8 @@ pub struct Acquire<'a> {
     /// The locks and their modes, in any order.
     pub locks: Asks<'a>,
     /// Whether one of the locks is enough: the request is granted the first one, in the order of names, that is free
-    /// for it, and leaves the queues of the others. Available from [`LEVEL_ANY`] on.
+    /// for it, and leaves the queues of the others. Of a pool, one slot is always enough. Available from [`LEVEL_ANY`]
+    /// on.
     pub any: bool,
     /// How long to wait in the queue.
     pub wait: AskWait,
@@ -345,9 +346,17 @@ pub struct Upgrade<'a> {
 }
 
 impl Acquire<'_> {
-    /// Whether it names several locks of which one is enough.
+    /// Whether one of several locks is enough.
     pub(crate) fn is_choice(&self) -> bool {
-        self.any && self.locks.as_slice().len() > 1
+        self.pool().is_some() || self.any && self.locks.as_slice().len() > 1
+    }
+
+    /// The prefix of the pool, if it asks for a slot of one.
+    pub fn pool(&self) -> Option<&str> {
+        match &self.locks {
+            Asks::Pool(ask) => Some(ask.lock),
+            Asks::One(_) | Asks::Many(_) => None,
+        }
     }
 
     /// Whether it takes more than one slot of some semaphore.
@@ -403,13 +412,16 @@ pub enum Asks<'a> {
     One(Ask<'a>),
     /// Any other number of them.
     Many(Vec<Ask<'a>>),
+    /// Any slot of a pool: of the semaphores whose names begin with this prefix and whose numbers of slots an operator
+    /// has set. Of the mode, only how many slots it takes counts. Available from [`LEVEL_ANY`] on.
+    Pool(Ask<'a>),
 }
 
 impl<'a> Asks<'a> {
-    /// Returns the locks as a slice.
+    /// Returns the locks as a slice; of a pool, its prefix.
     pub fn as_slice(&self) -> &[Ask<'a>] {
         match self {
-            Asks::One(ask) => core::slice::from_ref(ask),
+            Asks::One(ask) | Asks::Pool(ask) => core::slice::from_ref(ask),
             Asks::Many(asks) => asks,
         }
     }

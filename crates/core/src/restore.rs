@@ -111,10 +111,13 @@ impl Machine {
         self.due = DueSet::default();
         self.groups.clear();
         self.ranks.clear();
+        self.sized.clear();
+        self.pool_waiters.clear();
         for lock in sized {
             let (grants, queue) = (LinkedList::default(), LinkedList::default());
             let slot = self.locks.insert(Lock { grants, queue, ..lock });
             self.names.insert(&self.locks, slot);
+            self.sized.insert(self.locks.at(slot).name.clone(), slot);
         }
         self.drop_unused_owners();
         let locks: u64 = self.locks.iter().map(|(_, lock)| lock.weight()).sum();

@@ -115,6 +115,8 @@ pub struct WaiterView {
     pub locks: Vec<Name>,
     /// Whether one of these locks is enough.
     pub any: bool,
+    /// The prefix of the pool whose slots these locks are.
+    pub pool: Option<Name>,
 }
 
 /// A lease and what is bound to it.

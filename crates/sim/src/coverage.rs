@@ -42,7 +42,7 @@ const ANSWERS: [&str; 25] = [
     "Resized",
 ];
 
-const REFUSALS: [&str; 37] = [
+const REFUSALS: [&str; 38] = [
     "NotLeader",
     "Malformed",
     "InvalidLevel",
@@ -80,6 +80,7 @@ const REFUSALS: [&str; 37] = [
     "Draining",
     "DrainsFull",
     "Superseded",
+    "PoolEmpty",
 ];
 
 const NOTICES: [&str; 4] = ["Granted", "Lost", "WaitEnded", "LeaseEnded"];
@@ -245,6 +246,7 @@ fn refusal_name(refusal: &Refusal) -> &'static str {
         Refusal::AccessChanged => "AccessChanged",
         Refusal::Draining(_) => "Draining",
         Refusal::DrainsFull { .. } => "DrainsFull",
+        Refusal::PoolEmpty { .. } => "PoolEmpty",
         Refusal::Superseded(_) => "Superseded",
     }
 }

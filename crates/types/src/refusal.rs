@@ -117,6 +117,13 @@ pub enum Refusal {
         /// How many slots it has now; `None` for a plain lock.
         slots: Option<u32>,
     },
+    /// No semaphore whose number of slots an operator has set has a name that begins with this prefix, or none has as
+    /// many slots as the request takes.
+    #[error("pool `{pool}` has no slot for this request")]
+    PoolEmpty {
+        /// The prefix.
+        pool: Name,
+    },
     /// Waiting would close a cycle of leases that wait for each other.
     #[error("waiting would close a ring of {} waits", .ring.len())]
     Deadlock {
@@ -356,7 +363,8 @@ impl Refusal {
                 .iter()
                 .map(|link| link.client.as_bytes().len() + link.lock.as_bytes().len())
                 .sum(),
-            Refusal::Overlap { lock }
+            Refusal::PoolEmpty { pool: lock }
+            | Refusal::Overlap { lock }
             | Refusal::Duplicate { lock }
             | Refusal::OtherKind { lock, .. }
             | Refusal::NotHolder { lock }
@@ -394,6 +402,7 @@ impl Refusal {
             Refusal::Overlap { .. } => "OVERLAP",
             Refusal::Duplicate { .. } => "DUPLICATE_LOCK",
             Refusal::OtherKind { .. } => "OTHER_KIND",
+            Refusal::PoolEmpty { .. } => "POOL_EMPTY",
             Refusal::Deadlock { .. } => "DEADLOCK",
             Refusal::NotHolder { .. } => "NOT_HOLDER",
             Refusal::NotWaiting { .. } => "NOT_WAITING",
@@ -447,6 +456,7 @@ impl Refusal {
             Refusal::Overlap { .. } => "release or leave first, or use another lease",
             Refusal::Duplicate { .. } => "name each lock once",
             Refusal::OtherKind { .. } => "ask with the slots the lock has",
+            Refusal::PoolEmpty { .. } => "add slots with `tenure resize PREFIX/NAME 1`",
             Refusal::Deadlock { .. } => "release what you hold, then ask for all at once",
             Refusal::NotHolder { .. } => "stop the work; the lock is not yours",
             Refusal::NotWaiting { .. } => "nothing: the queue position is gone",

@@ -222,6 +222,9 @@ pub const TABLE: &[Row] = rows! {
     "SUPERSEDED" Aborted 409 Frame None No,
         "a newer request of the same group has replaced this one in the queue",
         "nothing: the newer request does the work";
+    "POOL_EMPTY" NotFound 404 Frame None No,
+        "no slot of the pool exists, or none is as large as the request",
+        "add slots with `tenure resize PREFIX/NAME 1`, or correct the prefix";
     "DRAINS_FULL" ResourceExhausted 507 Frame None No,
         "1,000 prefixes are drained, which is the limit", "open what is done, or drain a shorter prefix";
 

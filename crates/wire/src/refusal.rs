@@ -46,6 +46,7 @@ fn details(refusal: &Refusal, error: &mut v1::Error) {
             error.holder = held.holder.as_ref().map(|holder| Box::new(holder.into()));
             error.ahead = held.ahead;
         }
+        Refusal::PoolEmpty { pool } => error.lock = pool.to_string(),
         Refusal::OtherKind { lock, slots } => {
             error.lock = lock.to_string();
             error.slots = *slots;
@@ -138,6 +139,7 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
         "WAIT_TIMEOUT" => Refusal::WaitTimeout,
         "OVERLAP" => Refusal::Overlap { lock: lock()? },
         "DUPLICATE_LOCK" => Refusal::Duplicate { lock: lock()? },
+        "POOL_EMPTY" => Refusal::PoolEmpty { pool: lock()? },
         "OTHER_KIND" => Refusal::OtherKind { lock: lock()?, slots: error.slots },
         "DEADLOCK" => {
             let ring = error.ring.iter().map(convert::ring_link_from).collect::<Option<_>>()?;
@@ -253,6 +255,7 @@ pub(crate) mod tests {
             Refusal::Duplicate { lock: lock() },
             Refusal::OtherKind { lock: lock(), slots: Some(8) },
             Refusal::OtherKind { lock: lock(), slots: None },
+            Refusal::PoolEmpty { pool: lock() },
             Refusal::Deadlock { ring: vec![link.clone(), link] },
             Refusal::NotHolder { lock: lock() },
             Refusal::NotWaiting { lock: lock() },

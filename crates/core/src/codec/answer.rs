@@ -388,6 +388,11 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
             out.put_u8(51);
             out.put(*max);
         }
+        // Answered from level 13 on.
+        Refusal::PoolEmpty { pool } => {
+            out.put_u8(53);
+            out.put_name(pool);
+        }
     }
 }
 
@@ -462,6 +467,7 @@ fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
             reason: Box::from(reader.text()?),
         })),
         51 => Refusal::DrainsFull { max: reader.number()? },
+        53 => Refusal::PoolEmpty { pool: reader.name()? },
         52 => Refusal::Superseded(Box::new(SupersededBy {
             client: reader.name()?,
             lease: get_lease_id(reader)?,

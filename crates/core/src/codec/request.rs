@@ -327,12 +327,11 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
             put_new_lease(out, lease);
         }
     }
-    let locks = acquire.locks.as_slice();
+    // A pool is a request for any of no locks, and comes last.
+    let pool = acquire.pool().is_some();
+    let locks = if pool { &[] } else { acquire.locks.as_slice() };
     out.put(locks.len() as u64);
-    for ask in locks {
-        out.put_bytes(ask.lock.as_bytes());
-        out.put_mode(ask.mode);
-    }
+    locks.iter().for_each(|ask| put_ask(out, ask));
     put_wait(out, acquire.wait);
     out.put_bytes(acquire.metadata);
     out.put(acquire.lock_delay_ms);
@@ -348,7 +347,7 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
             | u8::from(acquire.resume) << 4
             | u8::from(acquire.priority > 0) << 5
             | u8::from(acquire.progress_within_ms > 0) << 6
-            | u8::from(acquire.any) << 7,
+            | u8::from(acquire.any || pool) << 7,
     );
     if min_hold {
         out.put(acquire.min_hold_ms);
@@ -362,6 +361,18 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
     if acquire.progress_within_ms > 0 {
         out.put(acquire.progress_within_ms);
     }
+    if let Asks::Pool(ask) = &acquire.locks {
+        put_ask(out, ask);
+    }
+}
+
+fn put_ask(out: &mut Vec<u8>, ask: &Ask<'_>) {
+    out.put_bytes(ask.lock.as_bytes());
+    out.put_mode(ask.mode);
+}
+
+fn get_ask<'a>(reader: &mut Reader<'a>) -> Result<Ask<'a>, Malformed> {
+    Ok(Ask { lock: reader.text()?, mode: reader.mode()? })
 }
 
 fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
@@ -370,10 +381,9 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
         1 => AskLease::New(get_new_lease(reader)?),
         _ => return Err(Malformed),
     };
-    let ask = |reader: &mut Reader<'a>| Ok(Ask { lock: reader.text()?, mode: reader.mode()? });
     let locks = match reader.len(2)? {
-        1 => Asks::One(ask(reader)?),
-        len => Asks::Many((0..len).map(|_| ask(reader)).collect::<Result<_, _>>()?),
+        1 => Asks::One(get_ask(reader)?),
+        len => Asks::Many((0..len).map(|_| get_ask(reader)).collect::<Result<_, _>>()?),
     };
     let wait = get_wait(reader)?;
     let metadata = reader.bytes()?;
@@ -386,10 +396,13 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
     let supersede = if flags & 8 == 8 { Some(reader.text()?) } else { None };
     let priority = if flags & 32 == 32 { get_priority(reader)? } else { 0 };
     let progress_within_ms = if flags & 64 == 64 { get_positive(reader)? } else { 0 };
+    let any = flags & 128 == 128;
+    let is_pool = any && locks.as_slice().is_empty();
+    let locks = if is_pool { Asks::Pool(get_ask(reader)?) } else { locks };
     Ok(Acquire {
         lease,
         locks,
-        any: flags & 128 == 128,
+        any: any && !is_pool,
         wait,
         metadata,
         lock_delay_ms,

@@ -7,12 +7,13 @@ use tenure_types::{Held, Limit, Mode, PlaceNumber, Quota, Refusal};
 
 use super::name;
 use super::owner::Payer;
+use super::pool::PoolSlot;
 use super::queue::{Asker, PlaceOptions};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants, Notice};
 use crate::request::{
-    Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, LEVEL_REPAIRED_SHARES, NewLease, TAKE_MAX,
+    Acquire, Ask, AskLease, AskWait, Asks, LEVEL_RECORDS, LEVEL_REPAIRED_SHARES, NewLease, TAKE_MAX,
 };
 use crate::state::due::DueKind;
 use crate::state::record::{
@@ -67,7 +68,11 @@ pub(super) enum InTheWay<'b, 'a> {
 
 impl Machine {
     pub(super) fn acquire(&mut self, acquire: &Acquire<'_>) -> Result<Answer, Refusal> {
-        let asks = self.check_asks(acquire)?;
+        let pool = match &acquire.locks {
+            Asks::Pool(ask) => self.pool_slots(ask)?,
+            Asks::One(_) | Asks::Many(_) => Vec::new(),
+        };
+        let asks = self.check_asks(acquire, &pool)?;
         let asks = asks.as_slice();
         let who = match acquire.lease {
             AskLease::Existing(lease) => Who::Known(self.own_lease(lease)?),
@@ -84,7 +89,7 @@ impl Machine {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
         if let Who::Known(slot) = who {
-            match self.standing(slot, acquire.is_choice(), asks)? {
+            match self.standing(slot, acquire, asks)? {
                 HeldPart::Nothing => {}
                 HeldPart::Waits(place) => {
                     self.replace_limit(place, acquire.wait);
@@ -105,7 +110,19 @@ impl Machine {
     }
 
     /// Checks the locks and options that the request names, and returns the locks in the order of their names.
-    fn check_asks<'a>(&self, acquire: &Acquire<'a>) -> Result<Sorted<'a>, Refusal> {
+    fn check_asks<'a>(
+        &self,
+        acquire: &Acquire<'a>,
+        pool: &'a [PoolSlot],
+    ) -> Result<Sorted<'a>, Refusal> {
+        if acquire.pool().is_some() {
+            let located = |slot: &'a PoolSlot| {
+                let ask = Ask { lock: &slot.name, mode: slot.mode };
+                Located { ask, lock: Some(slot.lock) }
+            };
+            self.check_options(acquire)?;
+            return Ok(Sorted::Many(pool.iter().map(located).collect()));
+        }
         let asks = acquire.locks.as_slice();
         let (limit, asked) = (Limit::LocksPerAsk, asks.len() as u64);
         if asks.is_empty() {
@@ -134,6 +151,12 @@ impl Machine {
             }
             Sorted::Many(asks)
         };
+        self.check_options(acquire)?;
+        Ok(sorted)
+    }
+
+    /// Checks what the request asks for beside its locks.
+    fn check_options(&self, acquire: &Acquire<'_>) -> Result<(), Refusal> {
         self.check_limit(Limit::MetadataBytes, acquire.metadata.len() as u64)?;
         if let AskWait::Limit { ms } = acquire.wait {
             self.check_limit(Limit::WaitMs, ms)?;
@@ -148,7 +171,7 @@ impl Machine {
         if let Some(group) = acquire.supersede {
             self.check_name(group)?;
         }
-        Ok(sorted)
+        Ok(())
     }
 
     /// Looks up a requested lock. If an operator set its number of slots, that number replaces the one requested.
@@ -390,9 +413,10 @@ impl Machine {
     fn standing(
         &self,
         lease: SlabIndex,
-        any: bool,
+        acquire: &Acquire<'_>,
         asks: &[Located<'_>],
     ) -> Result<HeldPart, Refusal> {
+        let any = acquire.is_choice();
         for located @ Located { ask, lock } in asks {
             let Some(lock) = *lock else { continue };
             let needed = if any { core::slice::from_ref(located) } else { asks };
@@ -411,7 +435,12 @@ impl Machine {
                     .map(|(_, wait)| (self.locks.at(wait.lock).name.as_bytes(), wait.mode));
                 let asked =
                     asks.iter().map(|other| (other.ask.lock.as_bytes(), self.recognised(other)));
-                let same = waits.eq(asked) && self.places.at(place).any == any;
+                let record = self.places.at(place);
+                let same = match acquire.pool() {
+                    // The pool may have had other slots when the request was made.
+                    Some(pool) => record.pool.as_deref().is_some_and(|it| it.as_str() == pool),
+                    None => waits.eq(asked) && record.any == any && record.pool.is_none(),
+                };
                 return if same { Ok(HeldPart::Waits(place)) } else { Err(overlap()) };
             }
         }

@@ -13,6 +13,7 @@ mod hold;
 mod key;
 mod lease;
 mod owner;
+mod pool;
 mod priority;
 mod progress;
 mod queue;
@@ -32,6 +33,7 @@ use crate::request::{Command, LeaseRef, Request};
 use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
+pub(crate) use pool::PoolKey;
 pub(crate) use supersede::GroupKey;
 use take_away::{KeepOut, TakeAwayDetails};
 

@@ -41,13 +41,20 @@ pub(super) struct PlaceOptions<'a> {
     pub(super) independent: bool,
     pub(super) upgrade: bool,
     pub(super) any: bool,
+    pub(super) pool: Option<&'a str>,
     pub(super) priority: u8,
 }
 
 impl<'a> PlaceOptions<'a> {
-    pub(super) fn of(acquire: &Acquire<'a>) -> Self {
-        let (group, independent) = (acquire.supersede, acquire.independent);
-        Self { group, independent, upgrade: false, any: acquire.is_choice(), priority: acquire.priority }
+    pub(super) fn of(acquire: &'a Acquire<'_>) -> Self {
+        Self {
+            group: acquire.supersede,
+            independent: acquire.independent,
+            upgrade: false,
+            any: acquire.is_choice(),
+            pool: acquire.pool(),
+            priority: acquire.priority,
+        }
     }
 }
 
@@ -246,6 +253,7 @@ impl Machine {
             independent: options.independent,
             upgrade: options.upgrade,
             any: options.any,
+            pool: options.pool.map(|pool| Box::new(super::name(pool))),
             priority: options.priority,
             asks: asker.asks,
             in_lease: ListLink::default(),
@@ -273,6 +281,7 @@ impl Machine {
             self.due.insert(until_ms.get(), DueKind::WaitLimit, self.newest_place.0, Some(place));
         }
         self.state_bytes += self.places.at(place).weight();
+        self.join_pool(place);
         place
     }
 
@@ -326,6 +335,7 @@ impl Machine {
     /// Removes a place from its queues and its lease without an event. Marks its locks as touched.
     pub(super) fn unlink_place(&mut self, place: SlabIndex) -> Place {
         self.leave_group(place);
+        self.leave_pool(place);
         let mut next = Some(self.places.at(place).first);
         let mut locks = 0;
         while let Some(slot) = next {
@@ -570,7 +580,7 @@ impl Lock {
 
 impl Place {
     /// What the event says that queues it, beside that it is queued.
-    fn queued_reason(&self) -> Option<&'static str> {
+    pub(super) fn queued_reason(&self) -> Option<&'static str> {
         match (self.upgrade, self.any) {
             (true, _) => Some(UPGRADE),
             (false, true) => Some(ANY),
@@ -580,8 +590,9 @@ impl Place {
 
     /// The weight of the place in `state_bytes`, without its waits.
     pub(crate) fn weight(&self) -> u64 {
-        let group = self.group.as_ref().map_or(0, |group| group.as_bytes().len());
-        PLACE_BYTES + (self.options.metadata().len() + group) as u64
+        let length = |name: &Option<Box<Name>>| name.as_ref().map_or(0, |it| it.as_bytes().len());
+        let names = length(&self.group) + length(&self.pool);
+        PLACE_BYTES + (self.options.metadata().len() + names) as u64
     }
 }
 

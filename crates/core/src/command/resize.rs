@@ -57,6 +57,7 @@ impl Machine {
         record.sized = true;
         self.emit_resized(lock, Some(mode), said);
         self.resize_queue(slot, asked);
+        self.add_to_pools(slot);
         if !mutant!("grown_semaphore_forgets_waiters") {
             self.touch(slot);
         }
@@ -70,10 +71,12 @@ impl Machine {
         };
         self.locks.at_mut(slot).sized = false;
         self.emit_resized(lock, None, said);
+        self.remove_from_pools(slot);
         self.now.idle.push(slot);
     }
 
-    /// Sets the new number in every waiting request, and ends those that requested more.
+    /// Sets the new number in every waiting request, and ends those that requested more. One for which another lock is
+    /// enough only leaves this queue.
     fn resize_queue(&mut self, lock: SlabIndex, slots: u32) {
         let queue = self.locks.at(lock).queue;
         let waits: Vec<SlabIndex> =
@@ -84,11 +87,16 @@ impl Machine {
             wait.mode = wait.mode.resized(slots);
             let (place, take) = (wait.place, wait.mode.grants());
             if take > slots && !mutant!("too_large_waiter_stays") {
-                ended.push((self.places.at(place).number, place, take));
+                ended.push((self.places.at(place).number, place, slot, take));
             }
         }
-        ended.sort_unstable_by_key(|(number, _, _)| *number);
-        for (number, place, take) in ended {
+        ended.sort_unstable_by_key(|(number, ..)| *number);
+        for (number, place, slot, take) in ended {
+            if self.places.at(place).any && self.waits_of(place).count() > 1 {
+                self.remove_wait(place, slot, Cause::TooManySlots);
+                self.end_choice(place);
+                continue;
+            }
             let lease = self.handle(self.places.at(place).lease);
             self.remove_place(place, Cause::TooManySlots);
             let (revision, refusal) = (self.revision, Some(Box::new(too_many_slots(slots, take))));

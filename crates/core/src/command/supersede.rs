@@ -97,6 +97,13 @@ impl Machine {
         }
     }
 
+    /// The group of a place at one lock.
+    pub(super) fn group_key(&self, place: SlabIndex, lock: SlabIndex) -> Option<GroupKey> {
+        let record = self.places.at(place);
+        let group = record.group.as_deref()?.clone();
+        Some((lock, self.leases.at(record.lease).owner, group))
+    }
+
     /// The group of a place at each of its locks; none if it has no group.
     pub(crate) fn group_keys(&self, place: SlabIndex) -> impl Iterator<Item = GroupKey> {
         let record = self.places.at(place);

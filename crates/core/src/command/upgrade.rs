@@ -94,7 +94,14 @@ impl Machine {
         let asker = Asker { lease, options: &GrantOptions::default(), asks };
         let ask = Ask { lock: upgrade.lock, mode: Mode::Exclusive };
         let independent = upgrade.independent;
-        let options = PlaceOptions { group: None, independent, upgrade: true, any: false, priority: 0 };
+        let options = PlaceOptions {
+            group: None,
+            independent,
+            upgrade: true,
+            any: false,
+            pool: None,
+            priority: 0,
+        };
         let located = [Located { ask, lock: Some(lock) }];
         let place = self.add_place(asker, &located, until_ms, &options);
         if let Err(deadlock) = self.check_deadlock(place) {

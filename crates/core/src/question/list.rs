@@ -231,6 +231,7 @@ impl Machine {
             principal: owner.map(|owner| owner.name.clone()),
             locks: locks.collect(),
             any: place.any,
+            pool: place.pool.as_deref().cloned(),
         }
     }
 

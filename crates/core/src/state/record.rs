@@ -300,6 +300,8 @@ pub(crate) struct Place {
     pub(crate) upgrade: bool,
     /// Whether one of its locks is enough.
     pub(crate) any: bool,
+    /// The prefix of the pool of which it waits for any slot.
+    pub(crate) pool: Option<Box<Name>>,
     pub(crate) priority: u8,
     pub(crate) asks: AskCount,
     pub(crate) in_lease: ListLink,

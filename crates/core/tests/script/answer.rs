@@ -141,7 +141,8 @@ fn show_refusal(refusal: &Refusal) -> String {
             let by = held.holder.as_ref().map_or_else(|| String::from("nobody"), holder);
             format!("{} by {by}, {} ahead", held.lock, held.ahead)
         }
-        Refusal::Overlap { lock }
+        Refusal::PoolEmpty { pool: lock }
+        | Refusal::Overlap { lock }
         | Refusal::Duplicate { lock }
         | Refusal::NotHolder { lock }
         | Refusal::NotWaiting { lock }

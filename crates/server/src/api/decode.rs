@@ -163,6 +163,10 @@ pub(crate) fn acquire<'a>(
         None => AskLease::Existing(lease_ref(ask.lease_slot, ask.lease_generation, ask.lease)?),
     };
     let locks = match (ask.lock.is_empty(), &ask.locks[..]) {
+        (true, []) if !ask.pool.is_empty() => Asks::Pool(pool(ask)?),
+        _ if !ask.pool.is_empty() => {
+            return Err(invalid("pool", "excludes `lock` and `locks`"));
+        }
         (false, []) => {
             Asks::One(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots, ask.take)? })
         }
@@ -191,6 +195,15 @@ pub(crate) fn acquire<'a>(
         purpose: if ask.election { Purpose::Election } else { Purpose::Lock },
         independent: ask.independent,
     })
+}
+
+/// A pool. Its slots are semaphores, so only how many slots to take can be asked for.
+fn pool(ask: &v1::AcquireRequest) -> Result<Ask<'_>, Failure> {
+    let plain = ask.mode() == v1::Mode::Exclusive && ask.slots == 0;
+    if !plain {
+        return Err(invalid("pool", "goes without `mode` and `slots`: its slots have their own"));
+    }
+    Ok(Ask { lock: &ask.pool, mode: Mode::Slot { of: 1, take: ask.take.max(1) } })
 }
 
 /// A priority from 0 to the highest one.

@@ -22,7 +22,8 @@ pub(crate) struct AnswerForm {
 impl AnswerForm {
     /// The form of the answer to this request.
     pub(crate) fn of(ask: &v1::AcquireRequest) -> Self {
-        Self { lease: ask.new_lease.is_some(), locks: ask.any }
+        let choice = ask.any && ask.locks.len() > 1 || !ask.pool.is_empty();
+        Self { lease: ask.new_lease.is_some(), locks: choice }
     }
 }
 
@@ -204,6 +205,7 @@ pub(crate) fn waiter_view(view: &WaiterView) -> v1::WaiterView {
         priority: view.priority.into(),
         passable_ms: view.passable_ms,
         any: view.any,
+        pool: view.pool.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 

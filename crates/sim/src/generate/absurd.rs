@@ -147,6 +147,7 @@ fn ask(lease: LeaseRef, locks: Vec<(String, Mode)>, wait: AskWait) -> OwnedAcqui
         lease: OwnedAskLease::Existing(lease),
         locks,
         any: false,
+        pool: false,
         wait,
         metadata: Vec::new(),
         lock_delay_ms: 0,

@@ -365,7 +365,7 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     let many = if multi { rng.usize(2..=3.min(swarm.locks.len())) } else { 1 };
     let mut choice: Vec<usize> = (0..swarm.locks.len()).collect();
     rng.shuffle(&mut choice);
-    let locks = choice
+    let mut locks: Vec<(String, Mode)> = choice
         .iter()
         .take(many)
         .map(|index| {
@@ -418,6 +418,7 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     let progress_within_ms = if known { rng.u64(1..40) * 100 } else { 0 };
     let choice = swarm.choices > 0 && rng.u32(..100) < swarm.choices;
     let any = choice && (view.level >= LEVEL_ANY || rng.u32(..20) == 0);
+    let pool = any && rng.u32(..100) < swarm.pools;
     let purpose = if rng.u32(..100) < swarm.elections { Purpose::Election } else { Purpose::Lock };
     let independent = rng.u32(..100) < swarm.independent;
     let new = rng.u32(..100) < swarm.new_lease || view.leases.is_empty();
@@ -427,10 +428,15 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
         OwnedAskLease::Existing(lease_ref(made, view))
     };
     let metadata = if made.rng.u32(..4) == 0 { metadata(made) } else { Vec::new() };
+    if pool {
+        let take = if made.rng.u32(..5) == 0 { 2 } else { 1 };
+        locks = vec![(prefix(made), Mode::Slot { of: 1, take })];
+    }
     OwnedAcquire {
         lease,
         locks,
-        any,
+        any: any && !pool,
+        pool,
         wait,
         metadata,
         lock_delay_ms,

@@ -105,6 +105,7 @@ fn waiting(lease: LeaseRef, locks: Vec<(String, Mode)>) -> OwnedCommand {
         lease: OwnedAskLease::Existing(lease),
         locks,
         any: false,
+        pool: false,
         wait: AskWait::Unlimited,
         metadata: Vec::new(),
         lock_delay_ms: 0,

@@ -131,6 +131,8 @@ pub struct OwnedAcquire {
     pub lease: OwnedAskLease,
     pub locks: Vec<(String, Mode)>,
     pub any: bool,
+    /// Whether the first of the locks is the prefix of a pool.
+    pub pool: bool,
     pub wait: AskWait,
     pub metadata: Vec<u8>,
     pub lock_delay_ms: u64,
@@ -386,6 +388,7 @@ fn lend_acquire(acquire: &OwnedAcquire) -> Acquire<'_> {
         },
         // A single lock has only one form, so that equal commands have equal bytes.
         locks: match acquire.locks.as_slice() {
+            [(lock, mode), ..] if acquire.pool => Asks::Pool(Ask { lock, mode: *mode }),
             [(lock, mode)] => Asks::One(Ask { lock, mode: *mode }),
             many => Asks::Many(many.iter().map(|(lock, mode)| Ask { lock, mode: *mode }).collect()),
         },

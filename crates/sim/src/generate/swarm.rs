@@ -137,6 +137,8 @@ pub(super) struct Swarm {
     pub shares: u32,
     /// The percentage of asks for several locks of which one is enough.
     pub choices: u32,
+    /// The percentage of these that ask for any slot of a pool.
+    pub pools: u32,
 }
 
 /// Names with common prefixes, one of them too long to be kept inline.
@@ -226,6 +228,7 @@ impl Swarm {
             patient: false,
             shares: 0,
             choices: 0,
+            pools: 0,
         }
     }
 
@@ -292,6 +295,14 @@ impl Swarm {
         self.choices = rng.u32(30..=90);
         self.multi = self.multi.max(rng.u32(30..=90));
         (self.tries, self.newest) = (self.tries.min(20), rng.u32(..10) > 0);
+        if rng.bool() {
+            // Pools: semaphores whose sizes are set.
+            self.pools = rng.u32(20..=80);
+            self.locks.iter_mut().for_each(|(_, slots)| *slots = Some(rng.u32(1..=2)));
+            let weight = self.total.div_ceil(rng.u32(4..=16));
+            self.weights.push((CommandKind::Resize, weight));
+            self.total += weight;
+        }
         self
     }
 

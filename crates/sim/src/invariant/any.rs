@@ -1,14 +1,16 @@
-//! Checks that a request for any of several locks gets one of them, and leaves the queues of the others at once (S19).
+//! Checks that a request for any of several locks gets one of them, and leaves the queues of the others at once (S19),
+//! and that one for a pool waits for slots of that pool (Q10).
 
 use std::collections::BTreeMap;
 
 use tenure_core::event::{ANY, Cause, Event, Subject};
 use tenure_core::outcome::Answer;
 use tenure_core::request::Command;
-use tenure_types::{Name, PlaceNumber};
+use tenure_core::view::{HolderView, WaiterView};
+use tenure_types::{HolderState, Limits, Name, PlaceNumber};
 
 use super::{CheckResult, InvariantViolation};
-use crate::observe::{ObservedCommand, ObservedStep};
+use crate::observe::{ObservedCommand, ObservedState, ObservedStep};
 
 /// What is known of the requests for any of several locks that wait.
 #[derive(Default)]
@@ -27,6 +29,11 @@ impl KnownChoices {
             Cause::Queued if event.reason.as_deref() == Some(ANY) => {
                 self.waiting.entry(place).or_default().push(lock.clone());
             }
+            Cause::Left | Cause::TooManySlots => {
+                if let Some(locks) = self.waiting.get_mut(&place) {
+                    locks.retain(|other| other != lock);
+                }
+            }
             Cause::Granted => self.granted.entry(place).or_default().push(lock.clone()),
             Cause::GrantedElsewhere => self.left.entry(place).or_default().push(lock.clone()),
             _ => {}
@@ -37,8 +44,10 @@ impl KnownChoices {
     pub(super) fn end(&mut self, part: &ObservedCommand<'_>) -> CheckResult {
         let at_once = part.command.and_then(|(request, outcome)| {
             match (&request.command, &outcome.result) {
-                (Command::Acquire(ask), Ok(Answer::Acquired(acquired))) if ask.any => {
-                    Some((acquired.place, ask.locks.as_slice().len()))
+                (Command::Acquire(ask), Ok(Answer::Acquired(acquired)))
+                    if ask.pool().is_some() || ask.any && ask.locks.as_slice().len() > 1 =>
+                {
+                    Some(acquired.place)
                 }
                 _ => None,
             }
@@ -46,10 +55,8 @@ impl KnownChoices {
         let left = std::mem::take(&mut self.left);
         for (place, mut locks) in std::mem::take(&mut self.granted) {
             locks.dedup();
-            let Some(waited) = self.waiting.remove(&place) else {
-                if at_once.is_some_and(|(number, many)| number == place && many > 1)
-                    && locks.len() > 1
-                {
+            let Some(mut waited) = self.waiting.remove(&place) else {
+                if at_once == Some(place) && locks.len() > 1 {
                     return broken(format!("{place:?} asked for any and got {locks:?}"));
                 }
                 continue;
@@ -57,6 +64,7 @@ impl KnownChoices {
             let mut all = left.get(&place).cloned().unwrap_or_default();
             all.extend(locks.iter().cloned());
             all.sort();
+            waited.sort();
             if locks.len() != 1 || all != waited {
                 return broken(format!("{place:?} waited for any of {waited:?}: {locks:?}, {left:?}"));
             }
@@ -64,13 +72,40 @@ impl KnownChoices {
         Ok(())
     }
 
-    /// Takes over what the queues show.
-    pub(super) fn views(&mut self, seen: &ObservedStep<'_>) {
+    /// Checks the queues, and takes over what they show.
+    pub(super) fn views(&mut self, seen: &ObservedStep<'_>) -> CheckResult {
         *self = Self::default();
-        for waiter in seen.after.queues.iter().flatten().filter(|waiter| waiter.any) {
+        let view = seen.after;
+        for waiter in view.queues.iter().flatten().filter(|waiter| waiter.any) {
+            if let Some(pool) = &waiter.pool {
+                in_pool(view, waiter, pool)?;
+            }
             self.waiting.insert(waiter.place, waiter.locks.clone());
         }
+        Ok(())
     }
+}
+
+/// Checks that a waiter stands in the queue of every slot of its pool that it can have, and in no other.
+fn in_pool(view: &ObservedState, waiter: &WaiterView, pool: &Name) -> CheckResult {
+    for lock in &view.locks {
+        let is_slot = lock.sized && lock.lock.starts_with(pool.as_str());
+        let waits = waiter.locks.contains(&lock.lock);
+        let has = |it: &HolderView| it.lease == waiter.lease && it.state == HolderState::Held;
+        let fits = lock.slots.is_some_and(|slots| waiter.mode.grants() <= slots);
+        // The limits, or another request of its lease or group, may keep it out of a queue.
+        let alone = waiter.group.is_none()
+            && !lock.holders.iter().any(has)
+            && view.limits == Limits::default()
+            && !view.leases.iter().any(|lease| {
+                lease.id == waiter.lease && lease.waits.iter().any(|it| it.0 != waiter.place)
+            });
+        if waits && !is_slot || !waits && is_slot && fits && alone {
+            let detail = format!("{waiter:?} and lock {:?} of pool {pool:?}", lock.lock);
+            return Err(InvariantViolation::new("Q10", detail));
+        }
+    }
+    Ok(())
 }
 
 fn broken(detail: String) -> CheckResult {

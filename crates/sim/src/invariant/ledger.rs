@@ -357,7 +357,7 @@ impl ObservedLedger {
                 queue.push_back((place, lease));
                 let (clock, priority) = (self.clock, event.priority.unwrap_or(0));
                 let upgrade = event.reason.as_deref() == Some("upgrade");
-                self.asked.insert(place, AskedAt { clock, priority, upgrade });
+                self.asked.entry(place).or_insert(AskedAt { clock, priority, upgrade });
             }
         } else {
             queue.retain(|(other, _)| *other != place);

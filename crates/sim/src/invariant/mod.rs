@@ -153,7 +153,7 @@ impl Checks {
         queue::views(&self.ledger, seen)?;
         self.progress.views(seen)?;
         self.shares.views(seen)?;
-        self.choices.views(seen);
+        self.choices.views(seen)?;
         supersede::views(seen)?;
         upgrade::views(seen.after)?;
         history::check(machine, seen, self.steps)?;

@@ -45,7 +45,11 @@ pub(super) fn event(
         return fail("it is of another group");
     }
     let locks = ask.locks.as_slice();
-    if !locks.iter().any(|ask| known.locks.iter().any(|lock| lock.as_str() == ask.lock)) {
+    let named = |lock: &str| match ask.pool() {
+        Some(pool) => lock.starts_with(pool),
+        None => locks.iter().any(|ask| ask.lock == lock),
+    };
+    if !known.locks.iter().any(|lock| named(lock)) {
         return fail("it waits for other locks");
     }
     Ok(())

@@ -34,8 +34,8 @@ impl Model {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
         let wait_deadline = self.wait_deadline(ask.wait);
-        let any = ask.any && locks.len() > 1;
-        if let Some(standing) = self.present_standing(lease, any, &locks, wait_deadline) {
+        let any = ask.pool().is_some() || ask.any && locks.len() > 1;
+        if let Some(standing) = self.present_standing(lease, any, ask, &locks, wait_deadline) {
             return standing;
         }
         if ask.resume {
@@ -72,6 +72,7 @@ impl Model {
             independent: ask.independent,
             upgrade: false,
             any,
+            pool: ask.pool().map(|pool| Name::new(pool).expect("it was checked")),
             wait_until_ms: match wait_deadline {
                 WaitDeadline::Until(until_ms) => Some(until_ms),
                 WaitDeadline::None | WaitDeadline::Endless => None,
@@ -111,6 +112,9 @@ impl Model {
     /// The requested locks, in the order of names.
     fn check_asks(&self, ask: &Acquire<'_>) -> Result<Vec<(Name, Mode)>, Refusal> {
         let asks = ask.locks.as_slice();
+        if ask.pool().is_some() {
+            return self.slots_of_pool(&asks[0]);
+        }
         let asked = asks.len() as u64;
         let bound = self.limits.get(Limit::LocksPerAsk);
         if asked == 0 || asked > bound {
@@ -184,17 +188,23 @@ impl Model {
         &mut self,
         lease: LeaseId,
         any: bool,
+        ask: &Acquire<'_>,
         locks: &[(Name, Mode)],
         wait_deadline: WaitDeadline,
     ) -> Option<Verdict> {
         for asked @ (lock, _) in locks {
             let mut queue = self.queue_of(lock).into_iter();
             let waiting = queue.find(|place| place.lease == lease && !place.upgrade);
-            let waiting = waiting.map(|place| (place.number, place.locks.clone(), place.any));
+            let waiting = waiting.cloned();
             let held = self.held_by(lease).into_iter().find(|(name, _)| name == lock);
             let (number, same) = match (waiting, held) {
-                (Some((number, present, of_any)), _) => {
-                    (number, present == self.as_now(locks) && any == of_any)
+                // The pool may have had other slots when it was asked for.
+                (Some(place), _) if ask.pool().is_some() => {
+                    (place.number, place.pool.as_deref() == ask.pool())
+                }
+                (Some(place), _) => {
+                    let same = place.locks == self.as_now(locks);
+                    (place.number, same && place.any == any && place.pool.is_none())
                 }
                 (None, Some((_, grant))) => {
                     let present = together(self.held_of_place(lease, grant.place));

@@ -18,6 +18,7 @@ mod lease;
 mod level;
 mod once;
 mod pass;
+mod pool;
 mod progress;
 mod resize;
 mod state;
@@ -210,6 +211,8 @@ struct Place {
     upgrade: bool,
     /// Whether one of its locks is enough.
     any: bool,
+    /// The prefix of the pool whose slots its locks are.
+    pool: Option<Name>,
     wait_until_ms: Option<u64>,
     created: Revision,
     since_ms: u64,
@@ -327,7 +330,7 @@ impl Model {
                     Err(Refusal::Malformed)
                 }
                 Some(Request { command: Command::Acquire(ask), .. })
-                    if self.level < LEVEL_ANY && ask.any =>
+                    if self.level < LEVEL_ANY && (ask.any || ask.pool().is_some()) =>
                 {
                     Err(Refusal::Malformed)
                 }

@@ -274,6 +274,7 @@ fn as_text(command: &Command<'_>) -> String {
     // One lock in a list is the same ask as one lock alone, and has the same bytes.
     if let Command::Acquire(ask) = command
         && let [one] = ask.locks.as_slice()
+        && ask.pool().is_none()
     {
         let mut ask = ask.clone();
         ask.locks = Asks::One(*one);

@@ -18,7 +18,9 @@ impl Model {
         let Some(slots) = slots else {
             if let Some(lock) = self.locks.get_mut(&name).filter(|lock| lock.sized) {
                 lock.sized = false;
-                self.resized_event(name, None, by);
+                self.resized_event(name.clone(), None, by);
+                let touched = self.leave_slot(&name);
+                self.grant_pass(touched);
             }
             return Ok(Answer::Resized);
         };
@@ -43,8 +45,14 @@ impl Model {
         self.resized_event(name.clone(), Some(mode), by);
         let mut touched = vec![name.clone()];
         for number in self.set_in_places(&name, slots) {
+            let place = self.places[&number].clone();
+            if place.any && place.locks.len() > 1 {
+                self.leave_one_queue(&place, &name, Cause::TooManySlots);
+                continue;
+            }
             touched.extend(self.end_too_large(number, &name, slots));
         }
+        self.join_slot(&name, slots);
         self.grant_pass(touched);
         Ok(Answer::Resized)
     }

@@ -79,6 +79,7 @@ impl Model {
             independent: ask.independent,
             upgrade: true,
             any: false,
+            pool: None,
             wait_until_ms: None,
             created: self.this_revision(),
             since_ms: self.clock_ms,

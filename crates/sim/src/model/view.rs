@@ -96,6 +96,7 @@ impl Model {
                 }),
                 locks: place.names(),
                 any: place.any,
+                pool: place.pool.clone(),
             });
         }
         views
@@ -148,7 +149,8 @@ impl Model {
         });
         let place = |place: &Place| {
             let group = place.group.as_ref().map_or(0, |group| group.len());
-            64 + place.metadata.len() + group + 32 * place.locks.len()
+            let pool = place.pool.as_ref().map_or(0, |pool| pool.len());
+            64 + place.metadata.len() + group + pool + 32 * place.locks.len()
         };
         let lease = |lease: &Lease| {
             let records = lease.records.values().map(|record| 96 + record.names_len());

@@ -89,6 +89,11 @@ pub struct Acquire {
     /// their queues. The answer names the lock in `locks`. From feature level 13 on.
     #[serde(default, skip_serializing_if = "is_false")]
     pub any: bool,
+    /// Instead of `lock` and `locks`: a prefix. The request is for any slot of the pool: of the semaphores below the
+    /// prefix whose sizes an operator has set. It also waits for those that are added while it waits. The answer names
+    /// the lock in `locks`. From feature level 13 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// A candidacy rather than a lock.
     #[serde(default, skip_serializing_if = "is_false")]
     pub election: bool,
@@ -143,14 +148,17 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
 
     fn try_from(ask: Acquire) -> Result<Self, Failure> {
         let (mode, slots) = LockMode::to_wire(ask.mode, ask.slots)?;
-        let take = take_to_wire(slots, ask.take)?;
+        // The slots of a pool have their own sizes.
+        let take = take_to_wire(if ask.pool.is_some() { 1 } else { slots }, ask.take)?;
         let named = ask.lock.is_some();
-        if named != ask.locks.is_empty() {
-            let problem = "names one lock; or `locks` several, and then not this".to_owned();
+        let ways = [named, !ask.locks.is_empty(), ask.pool.is_some()];
+        if ways.into_iter().filter(|way| *way).count() != 1 {
+            let problem = "names one lock; or `locks` several, or `pool` a pool, and then not this";
+            let problem = problem.to_owned();
             return Err(Failure::InvalidField { field: "lock", problem });
         }
         if !named && (mode, slots) != (0, 0) {
-            let problem = "stands with each of several locks".to_owned();
+            let problem = "stands with each of several locks, and not with a pool".to_owned();
             return Err(Failure::InvalidField { field: "mode", problem });
         }
         if ask.lease.is_some() == ask.new_lease.is_some() {
@@ -174,6 +182,7 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             progress_within_ms: ask.progress_within_ms.unwrap_or(0),
             upgrade: ask.upgrade,
             any: ask.any,
+            pool: ask.pool.unwrap_or_default(),
             election: ask.election,
             independent: ask.independent,
             locks: ask.locks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,

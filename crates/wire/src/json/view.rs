@@ -260,6 +260,9 @@ pub struct WaiterShown {
     /// Whether one of these locks is enough.
     #[serde(default, skip_serializing_if = "is_false")]
     pub any: bool,
+    /// The prefix of the pool whose slots these locks are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// The group whose next request replaces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supersede: Option<String>,
@@ -291,6 +294,7 @@ impl From<v1::WaiterView> for WaiterShown {
             passable_ms: (waiter.passable_ms > 0).then_some(waiter.passable_ms),
             locks: waiter.locks,
             any: waiter.any,
+            pool: (!waiter.pool.is_empty()).then_some(waiter.pool),
         }
     }
 }

@@ -159,6 +159,7 @@ pub(crate) fn waiter() -> v1::WaiterView {
         priority: 0,
         passable_ms: 0,
         any: false,
+        pool: String::new(),
     }
 }
 

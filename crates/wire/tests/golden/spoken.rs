@@ -142,6 +142,7 @@ fn commands_about_locks_are_spoken_as_ever() {
         progress_within_ms: 0,
         upgrade: false,
         any: false,
+        pool: String::new(),
         take: 0,
     };
     check_reads("session_request_acquire", &session(Command::Acquire(acquire.clone())));

@@ -58,6 +58,9 @@ impl Machine {
                 return Err(BadSnapshot::Inconsistent);
             }
             self.names.insert_unordered(&self.locks, slot);
+            if self.locks.at(slot).sized {
+                self.sized.insert(self.locks.at(slot).name.clone(), slot);
+            }
         }
         self.names.settle_all(&self.locks);
         Ok(())
@@ -159,6 +162,7 @@ impl Machine {
                 return Err(BadSnapshot::Inconsistent);
             }
             self.join_group(place);
+            self.join_pool(place);
         }
         order.sort_unstable();
         let mut ranked = BTreeSet::new();

@@ -379,13 +379,17 @@ impl SnapshotRecord for Place {
                 | u8::from(self.group.is_some()) << 1
                 | u8::from(priority > 0) << 2
                 | u8::from(upgrade) << 3
-                | u8::from(self.any && !mutant!("any_not_in_snapshot")) << 4,
+                | u8::from(self.any && !mutant!("any_not_in_snapshot")) << 4
+                | u8::from(self.pool.is_some()) << 5,
         );
         if let Some(group) = &self.group {
             out.put_name(group);
         }
         if priority > 0 {
             out.put_u8(priority);
+        }
+        if let Some(pool) = &self.pool {
+            out.put_name(pool);
         }
         put_asks(out, self.asks, level);
     }
@@ -409,13 +413,14 @@ impl SnapshotRecord for Place {
             independent: false,
             upgrade: false,
             any: false,
+            pool: None,
             priority: 0,
             asks: AskCount::first(level),
             in_lease: ListLink::default(),
         };
         let flags = reader.u8()?;
         let known = match level {
-            LEVEL_ANY.. => 31,
+            LEVEL_ANY.. => 63,
             LEVEL_HAND_ON.. => 15,
             LEVEL_PRIORITY.. => 7,
             LEVEL_POLICY.. => 3,
@@ -433,6 +438,9 @@ impl SnapshotRecord for Place {
         }
         place.upgrade = flags & 8 == 8;
         place.any = flags & 16 == 16;
+        if flags & 32 == 32 {
+            place.pool = Some(Box::new(reader.name()?));
+        }
         place.asks = get_asks(reader, level)?;
         Ok(place)
     }

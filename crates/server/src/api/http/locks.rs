@@ -44,7 +44,7 @@ pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpRes
     let waiting: WaitParameters = call.query()?;
     let (lock, key) = (call.name(AT)?, call.id()?);
     let body: Acquire = call.json().await?;
-    if body.lock.is_some() || !body.locks.is_empty() {
+    if body.lock.is_some() || !body.locks.is_empty() || body.pool.is_some() {
         return Err(decode::invalid("lock", "is in the path").into());
     }
     let ask = acquire_request(Acquire { lock: Some(lock.clone()), ..body })?;
@@ -52,7 +52,7 @@ pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpRes
     Ok(answer(Some(lock), header, became))
 }
 
-/// Acquires several locks, all or none.
+/// Acquires several locks, all or none or any one of them, or any slot of a pool.
 #[utoipa::path(
     post, path = "/v1/locks", tag = "locks", operation_id = "acquire_locks", request_body = Acquire,
     params(WaitParameters, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
@@ -65,8 +65,8 @@ pub(super) async fn acquire_all(State(http): State<Http>, call: HttpCall) -> Htt
     let waiting: WaitParameters = call.query()?;
     let key = call.id()?;
     let body: Acquire = call.json().await?;
-    if body.locks.is_empty() || body.lock.is_some() {
-        return Err(decode::invalid("locks", "must name the locks").into());
+    if body.locks.is_empty() == body.pool.is_none() || body.lock.is_some() {
+        return Err(decode::invalid("locks", "must name the locks; or `pool` a pool").into());
     }
     let only = if body.locks.len() == 1 { Some(name_of(&body.locks[0])) } else { None };
     let (header, became) = http.acquire(key.as_ref(), acquire_request(body)?, waiting).await?;

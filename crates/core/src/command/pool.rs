@@ -1,0 +1,226 @@
+//! Keeps the requests for any slot of a pool in the queues of its slots.
+//!
+//! A pool is a prefix, such as `gpu/`. Its slots are the semaphores below it whose numbers of slots an operator has set:
+//! each has a name of its own, and its own queue, tokens and history. A request for the pool waits in the queues of all
+//! of them. It joins the queue of a slot that is added while it waits, and leaves the queue of one that is removed.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Bound;
+use tenure_types::{Limit, Mode, Name, PlaceNumber, Refusal};
+
+use super::name;
+use super::queue::WAIT_BYTES;
+use crate::codec::{EventRef, SubjectRef};
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::outcome::Notice;
+use crate::request::Ask;
+use crate::state::list::ListLink;
+use crate::state::rank::Rank;
+use crate::state::record::{IN_QUEUE, WaitRecord};
+use crate::state::slab::SlabIndex;
+
+/// A place that waits for any slot of a pool: the prefix of the pool, the rank of the place, and the place.
+pub(crate) type PoolKey = (Name, Rank, SlabIndex);
+
+/// One slot of a pool.
+pub(super) struct PoolSlot {
+    pub(super) name: Name,
+    pub(super) lock: SlabIndex,
+    pub(super) mode: Mode,
+}
+
+impl Machine {
+    /// The slots of a pool that a request can be granted, in the order of names.
+    pub(super) fn pool_slots(&self, ask: &Ask<'_>) -> Result<Vec<PoolSlot>, Refusal> {
+        self.check_name(ask.lock)?;
+        let take = ask.mode.grants();
+        let prefix = ask.lock.as_bytes();
+        let below = self.sized.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
+        let below = below.take_while(|(name, _)| name.as_bytes().starts_with(prefix));
+        let slot = |(name, lock): (&Name, &SlabIndex)| {
+            let of = self.locks.at(*lock).slots?.get();
+            let mode = Mode::Slot { of, take };
+            (take <= of).then(|| PoolSlot { name: name.clone(), lock: *lock, mode })
+        };
+        let slots: Vec<PoolSlot> = below.filter_map(slot).collect();
+        if slots.is_empty() || take == 0 {
+            return Err(Refusal::PoolEmpty { pool: name(ask.lock) });
+        }
+        self.check_limit(Limit::LocksPerAsk, slots.len() as u64)?;
+        Ok(slots)
+    }
+
+    /// Enters a place into the index of pools.
+    pub(crate) fn join_pool(&mut self, place: SlabIndex) {
+        if let Some(key) = self.pool_key(place) {
+            self.pool_waiters.insert(key);
+        }
+    }
+
+    /// Removes a place from the index of pools.
+    pub(super) fn leave_pool(&mut self, place: SlabIndex) {
+        if let Some(key) = self.pool_key(place) {
+            self.pool_waiters.remove(&key);
+        }
+    }
+
+    pub(crate) fn pool_key(&self, place: SlabIndex) -> Option<PoolKey> {
+        let record = self.places.at(place);
+        let pool = record.pool.as_deref()?;
+        Some((pool.clone(), record.rank(), place))
+    }
+
+    /// Notes that an operator has set the number of slots of a semaphore. Requests for a pool that it is below join its
+    /// queue, each at the position of its rank, unless they take more slots than it has.
+    pub(super) fn add_to_pools(&mut self, lock: SlabIndex) {
+        let record = self.locks.at(lock);
+        let (lock_name, of) = (record.name.clone(), record.slots.map_or(0, |slots| slots.get()));
+        self.sized.insert(lock_name.clone(), lock);
+        if self.pool_waiters.is_empty() || mutant!("new_slot_forgets_waiters") {
+            return;
+        }
+        let mut joining: Vec<(Rank, SlabIndex)> = Vec::new();
+        for (end, _) in lock_name.as_str().char_indices().skip(1).chain([(lock_name.len(), ' ')]) {
+            let Ok(pool) = Name::new(&lock_name.as_str()[..end]) else { continue };
+            let first = (pool.clone(), (0, PlaceNumber(0)), lock);
+            let of_pool = self.pool_waiters.range(first..).take_while(|(it, _, _)| *it == pool);
+            joining.extend(of_pool.map(|(_, rank, place)| (*rank, *place)));
+        }
+        joining.sort_unstable();
+        for (_, place) in joining {
+            let take = self.waits.at(self.places.at(place).first).mode.grants();
+            if self.may_join(place, lock) && take <= of {
+                self.add_wait(place, lock, Mode::Slot { of, take });
+            }
+        }
+    }
+
+    /// Whether a place may wait for one more lock: its lease neither holds nor awaits the lock, no other request of its
+    /// group does, and the limits leave room.
+    fn may_join(&self, place: SlabIndex, lock: SlabIndex) -> bool {
+        let record = self.places.at(place);
+        let lease = record.lease;
+        let alone = self.grant_of(lease, lock).is_none() && self.place_of(lease, lock).is_none();
+        let grouped = self.group_key(place, lock).is_some_and(|it| self.groups.contains_key(&it));
+        let waits = self.waits_of(place).count() as u64;
+        let queue = u64::from(self.locks.at(lock).queue.len);
+        alone
+            && !grouped
+            && waits < self.limits.get(Limit::LocksPerAsk)
+            && queue < self.limits.get(Limit::WaitersPerLock)
+    }
+
+    /// Adds a wait for one more lock to a place, in the order of names and of ranks.
+    fn add_wait(&mut self, place: SlabIndex, lock: SlabIndex, mode: Mode) {
+        let lock_name = self.locks.at(lock).name.clone();
+        let before = self
+            .waits_of(place)
+            .take_while(|(_, wait)| self.locks.at(wait.lock).name < lock_name)
+            .last()
+            .map(|(slot, _)| slot);
+        let next = match before {
+            Some(before) => self.waits.at(before).next,
+            None => Some(self.places.at(place).first),
+        };
+        let in_queue = ListLink::default();
+        let wait = self.waits.insert(WaitRecord { place, lock, mode, next, in_queue });
+        match before {
+            Some(before) => self.waits.at_mut(before).next = Some(wait),
+            None => self.places.at_mut(place).first = wait,
+        }
+        // It may have asked before others that wait there already.
+        self.rank_queue(lock);
+        self.enqueue(wait);
+        if let Some(key) = self.group_key(place, lock) {
+            self.groups.insert(key, place);
+        }
+        self.state_bytes += WAIT_BYTES;
+        self.count_wait(place, mode, |sum, part| sum + part);
+        self.emit_wait(place, wait, Cause::Queued);
+    }
+
+    /// Notes that the number of slots of a semaphore is left to the requests again. Requests for a pool leave its queue.
+    pub(super) fn remove_from_pools(&mut self, lock: SlabIndex) {
+        if self.sized.remove(&self.locks.at(lock).name).is_none() || self.pool_waiters.is_empty() {
+            return;
+        }
+        let queue = self.locks.at(lock).queue;
+        let of_pools = queue.iter::<IN_QUEUE, _>(&self.waits);
+        let of_pools = of_pools.filter(|(_, wait)| self.places.at(wait.place).pool.is_some());
+        let leaving: Vec<(SlabIndex, SlabIndex)> =
+            of_pools.map(|(slot, wait)| (slot, wait.place)).collect();
+        for (wait, place) in leaving {
+            if self.waits_of(place).count() > 1 {
+                self.remove_wait(place, wait, Cause::Left);
+            } else {
+                self.end_pool_wait(place);
+            }
+        }
+    }
+
+    /// Removes one of several waits of a place for any of them.
+    pub(super) fn remove_wait(&mut self, place: SlabIndex, wait: SlabIndex, cause: Cause) {
+        self.emit_wait(place, wait, cause);
+        if let Some(key) = self.group_key(place, self.waits.at(wait).lock) {
+            self.groups.remove(&key);
+        }
+        let before = self.waits_of(place).take_while(|(slot, _)| *slot != wait).last();
+        let before = before.map(|(slot, _)| slot);
+        self.dequeue(wait);
+        let gone = self.waits.remove(wait);
+        match (before, gone.next) {
+            (Some(before), next) => self.waits.at_mut(before).next = next,
+            (None, next) => {
+                self.places.at_mut(place).first = next.expect("the place has another wait");
+            }
+        }
+        self.touch(gone.lock);
+        self.state_bytes -= WAIT_BYTES;
+        self.count_wait(place, gone.mode, |sum, part| sum - part);
+    }
+
+    /// Ends a request whose pool has no slot any more.
+    fn end_pool_wait(&mut self, place: SlabIndex) {
+        let record = self.places.at(place);
+        let (number, lease) = (record.number, self.handle(record.lease));
+        let pool = record.pool.as_deref().cloned().expect("it waits for a slot of a pool");
+        self.remove_place(place, Cause::Left);
+        let (revision, refusal) = (self.revision, Some(Box::new(Refusal::PoolEmpty { pool })));
+        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, refusal });
+    }
+
+    /// Adds one wait of a place to what its lease and its owner have, or subtracts it.
+    fn count_wait(&mut self, place: SlabIndex, mode: Mode, change: impl Fn(u64, u64) -> u64) {
+        let record = self.places.at(place);
+        let (lease, locks) = (record.lease, u64::from(mode.grants()));
+        let bytes = record.owned_bytes(locks);
+        let lease = self.leases.at_mut(lease);
+        lease.waits = u32::try_from(change(u64::from(lease.waits), locks)).unwrap_or(u32::MAX);
+        self.owners.count(lease.owner, |used| {
+            used.locks = change(used.locks, locks);
+            used.bytes = change(used.bytes, bytes);
+        });
+    }
+
+    /// Emits the event of a place in the queue of one of its locks.
+    fn emit_wait(&mut self, place: SlabIndex, wait: SlabIndex, cause: Cause) {
+        let revision = self.begin_revision();
+        let (record, wait) = (self.places.at(place), self.waits.at(wait));
+        let lease = self.leases.at(record.lease);
+        let queued = cause == Cause::Queued;
+        self.history.emit(
+            revision,
+            &EventRef {
+                lease: Some(lease.id),
+                client: Some(lease.client.as_bytes()),
+                mode: Some(wait.mode),
+                place: Some(record.number),
+                reason: queued.then(|| record.queued_reason()).flatten(),
+                priority: queued.then_some(record.priority).filter(|it| *it > 0),
+                ..EventRef::new(cause, SubjectRef::Lock(self.locks.at(wait.lock).name.as_bytes()))
+            },
+        );
+    }
+}
