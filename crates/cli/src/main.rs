@@ -95,6 +95,8 @@ enum CliCommand {
     ///   tenure run workers --slots 8 -- ./worker    be one of eight
     ///   tenure run cache --shared -- ./read         together with other readers
     ///   tenure run a b -- ./move                    several locks, all or none
+    ///   tenure run --any gpu/0 gpu/1 -- ./train     whichever is free first
+    ///   tenure run --pool gpu/ -- ./train           any slot of a pool
     ///
     /// The command and everything it starts has ended before anyone else can have the lock: also if `tenure`
     /// is stopped or killed, no member can be reached, or the command ignores SIGTERM. It finds TENURE_LOCK,

@@ -32,6 +32,8 @@ pub(crate) struct AskOptions {
     pub(crate) locks: Vec<String>,
     /// Whether one of them is enough.
     pub(crate) any: bool,
+    /// Whether the lock is the prefix of a pool.
+    pub(crate) pool: bool,
     pub(crate) mode: Mode,
     pub(crate) take: u32,
     pub(crate) wait: WaitLimit,
@@ -80,6 +82,7 @@ impl AskOptions {
         Self {
             locks,
             any: false,
+            pool: false,
             mode: Mode::Exclusive,
             take: 1,
             wait: WaitLimit::Unlimited,
@@ -125,7 +128,10 @@ impl AskOptions {
             any: self.any,
             ..Default::default()
         };
-        if let [only] = &self.locks[..] {
+        if self.pool {
+            request.pool = self.locks.concat();
+            request.take = take;
+        } else if let [only] = &self.locks[..] {
             request.lock.clone_from(only);
             (request.mode, request.slots, request.take) = (mode.into(), slots, take);
         } else {
@@ -153,6 +159,12 @@ impl LockAsk {
     /// Makes one of the locks enough.
     pub(crate) fn any(mut self) -> Self {
         self.ask.any = true;
+        self
+    }
+
+    /// Makes the lock the prefix of a pool.
+    pub(crate) fn of_pool(mut self) -> Self {
+        self.ask.pool = true;
         self
     }
 

@@ -186,6 +186,21 @@ impl Client {
         self.lock_all(locks).any()
     }
 
+    /// Requests any slot of a pool under a new lease. The slots of the pool `gpu/` are the semaphores below this prefix
+    /// whose sizes an operator has set, such as `gpu/0`: each has its own queue, tokens and history. The request waits in
+    /// the queues of all of them, also of those that are added while it waits. [`Guard::name`](crate::Guard::name) tells
+    /// which slot it is. Needs feature level 13.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let gpu = client.pool("gpu/").await?;
+    /// println!("working on {} under token {}", gpu.name(), gpu.token());
+    /// # gpu.release().await }
+    /// ```
+    pub fn pool(&self, prefix: impl Into<String>) -> LockAsk {
+        self.lock(prefix).of_pool()
+    }
+
     /// Requests a lease that several locks can be held under.
     ///
     /// ```no_run

@@ -193,7 +193,9 @@ impl<'a> ObservedStep<'a> {
         events.iter().any(ends)
             || events.first().is_some_and(|event| match event.cause {
                 Cause::Expired | Cause::Cooled => true,
-                Cause::Granted => event.place.is_some_and(|place| self.before.waits(place)),
+                Cause::Granted | Cause::GrantedElsewhere => {
+                    event.place.is_some_and(|place| self.before.waits(place))
+                }
                 _ => false,
             })
     }

@@ -84,8 +84,13 @@ fn run_at(flags: &RunArgs, place: &ConnectionTarget, messages: &mut Messages) ->
                 }
             },
         };
+        let chosen: Vec<String> = match flags.is_choice() {
+            true => held.guard().locks().take(1).map(|lock| lock.name.clone()).collect(),
+            false => flags.locks.clone(),
+        };
+        messages.set_locks(&chosen);
         let job = Job {
-            names: &flags.locks,
+            names: &chosen,
             client: client.clone(),
             command: &flags.command,
             freeze: flags.on_doubt == OnDoubt::Freeze,

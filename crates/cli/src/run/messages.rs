@@ -52,6 +52,11 @@ pub(super) struct Messages {
 }
 
 impl Messages {
+    /// Sets the locks that the events name.
+    pub(super) fn set_locks(&mut self, locks: &[String]) {
+        self.locks = locks.to_vec();
+    }
+
     pub(super) fn new(locks: &[String], flags: &QuietArgs, events: Option<File>) -> Self {
         let (output, quiet, left_out) = (flags.output, flags.quiet, false);
         let terminal = output == OutputFormat::Text && std::io::stderr().is_terminal();

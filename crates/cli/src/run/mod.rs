@@ -53,7 +53,7 @@ const START: &str = "__start";
 /// Flags of `tenure run`.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Which lock; several are acquired together, all or none
+    /// Which lock; several are acquired together, all or none, or with --any one of them
     #[arg(value_name = "LOCK", value_parser = output::lock_name, required = true)]
     locks: Vec<String>,
     /// The command and its arguments
@@ -68,6 +68,12 @@ pub(crate) struct RunArgs {
     /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     grace: Option<Duration>,
+    /// Acquire any one of the locks: the first that is free
+    #[arg(long)]
+    any: bool,
+    /// LOCK is a prefix: acquire any slot of the pool, of the semaphores below it that have a size
+    #[arg(long, conflicts_with_all = ["any", "shared", "slots"])]
+    pool: bool,
     /// Acquire in shared (read) mode
     #[arg(long, conflicts_with = "slots")]
     shared: bool,
@@ -133,6 +139,20 @@ impl RunArgs {
     /// tenth of it does not skip a period.
     fn min_hold(&self) -> Duration {
         self.once_per.map_or(Duration::ZERO, |period| period / 10 * 9)
+    }
+
+    /// What is asked for, with its names: lock `deploy`, one of locks `a`, `b`, or pool `gpu/`.
+    fn named(&self) -> String {
+        match (self.any && self.locks.len() > 1, self.pool) {
+            (true, _) => format!("one of {}", named(&self.locks)),
+            (false, true) => format!("pool `{}`", output::shortened(self.first())),
+            (false, false) => named(&self.locks),
+        }
+    }
+
+    /// Whether the cluster decides which lock it is.
+    fn is_choice(&self) -> bool {
+        self.any || self.pool
     }
 
     /// The first lock, for commands that take one.

@@ -23,7 +23,7 @@ use super::signals::HeardSignal;
 use super::terminal::JobTerminal;
 use super::times::RunTimes;
 use super::waiting::QueueView;
-use super::{RunArgs, codes, named};
+use super::{RunArgs, codes};
 
 /// How often the queue is queried: for a terminal, and for a log.
 const POLL_INTERVAL_LIVE: Duration = Duration::from_secs(1);
@@ -50,7 +50,9 @@ pub(super) async fn acquire(
     };
     let client = client.map_err(|failure| unconnected(messages, &failure))?;
     let outer = OuterRun::read();
-    if let Some(outer) = outer.as_ref().filter(|_| !flags.shared && flags.slots.is_none())
+    // Of a choice the cluster grants another lock than the one that is held already.
+    let alone = !flags.shared && flags.slots.is_none() && !flags.is_choice();
+    if let Some(outer) = outer.as_ref().filter(|_| alone)
         && let Some(lock) = outer.holds(&client, &flags.locks).await
     {
         return Err(already_held(messages, lock));
@@ -67,12 +69,20 @@ pub(super) async fn acquire(
                     tell.send_replace(Some(ahead));
                 })
             };
-            let Some(outer) = &outer else {
-                let guard = queued(client.lock_all(&flags.locks)).await?;
-                return Ok(RunLock::Lock(guard));
+            // Which slot of a pool it will be is not known before, so no deadlock with the outer run is looked for.
+            let Some(outer) = outer.as_ref().filter(|_| !flags.pool) else {
+                let guard = queued(match (flags.any, flags.pool) {
+                    (true, _) => client.lock_any(&flags.locks),
+                    (_, true) => client.pool(flags.first()),
+                    _ => client.lock_all(&flags.locks),
+                });
+                return Ok(RunLock::Lock(guard.await?));
             };
             let lease = client.lease(flags.ttl).await?;
-            let ask = || queued(lease.lock_all(&flags.locks));
+            let ask = || match flags.any {
+                true => queued(lease.lock_any(&flags.locks)),
+                false => queued(lease.lock_all(&flags.locks)),
+            };
             let patient = left.is_none_or(|left| !left.is_zero());
             let guard = outer.acquire(&client, &lease, flags.first(), patient, ask).await?;
             Ok(RunLock::Nested(guard, lease))
@@ -97,7 +107,7 @@ pub(super) async fn acquire(
             };
             return Err(refuse(messages, flags, &error, view.as_ref()));
         }
-        let locks = named(&flags.locks);
+        let locks = flags.named();
         messages.unusual(&format!("queue position for {locks} {error}; asking again"));
     }
 }
@@ -175,7 +185,7 @@ impl LockQueue<'_> {
     /// Asks the cluster about the lock; `None` without an answer.
     async fn query(&self) -> Option<QueueView> {
         let (mut shown, ahead) = (None, self.ahead.borrow().unwrap_or(0));
-        for lock in &self.flags.locks {
+        for lock in &self.locks().await? {
             let told = self.client.explain_raw(lock).await.ok()?;
             // Of several locks, the first that is held is what this client waits for.
             let held = told.lock.as_ref().is_some_and(|lock| !lock.holders.is_empty());
@@ -189,9 +199,19 @@ impl LockQueue<'_> {
         shown
     }
 
+    /// The locks for which the request waits.
+    async fn locks(&self) -> Option<Vec<String>> {
+        if !self.flags.pool {
+            return Some(self.flags.locks.clone());
+        }
+        let below = self.client.locks(self.flags.first(), None).await.ok()?;
+        let slots = below.into_iter().filter(|lock| lock.slots.is_some());
+        Some(slots.map(|lock| lock.name).collect())
+    }
+
     /// After the request was dropped: waits briefly until its place is gone, and reports it.
     async fn leave(&self, signal: i32, messages: &mut Messages) -> u8 {
-        let locks = named(&self.flags.locks);
+        let locks = self.flags.named();
         let ahead = *self.ahead.borrow();
         let gone = async {
             while self.stands().await {

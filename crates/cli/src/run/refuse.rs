@@ -23,8 +23,11 @@ pub(super) fn refuse(
     error: &Error,
     view: Option<&QueueView>,
 ) -> u8 {
-    let locks = named(&flags.locks);
-    let look = format!("tenure explain {}", quoted(flags.first()));
+    let locks = flags.named();
+    let look = match flags.pool {
+        true => format!("tenure locks {}", quoted(flags.first())),
+        false => format!("tenure explain {}", quoted(flags.first())),
+    };
     let unseen = format!(
         "the command did not start; what was granted unseen is given back, or free after {}",
         shown(flags.ttl)
@@ -148,7 +151,7 @@ fn has_begun(flags: &RunArgs, held_ms: u64) -> bool {
 /// Reports that another run of this period has begun, and returns the exit code of success: the work of the period is
 /// being done, or was done.
 fn skip(messages: &mut Messages, flags: &RunArgs, holder: &Holder) -> u8 {
-    let (locks, ago) = (named(&flags.locks), duration::ms(holder.held_ms));
+    let (locks, ago) = (flags.named(), duration::ms(holder.held_ms));
     let client = output::clean(&holder.client);
     let period = shown(flags.once_per.unwrap_or_default());
     messages.usual(&format!(
@@ -170,7 +173,7 @@ fn skip_held(
     let by = view.and_then(QueueView::holder).unwrap_or_else(|| "another client".to_owned());
     let lock = match view {
         Some(view) => named(&[view.lock().to_owned()]),
-        None => named(&flags.locks),
+        None => flags.named(),
     };
     messages.skipped(&format!("{lock} is held by {by}"));
     if let Some(view) = view {
@@ -181,11 +184,11 @@ fn skip_held(
 }
 
 fn are(flags: &RunArgs) -> &'static str {
-    if flags.locks.len() == 1 { "is" } else { "are" }
+    if flags.locks.len() == 1 || flags.any { "is" } else { "are" }
 }
 
 fn were(flags: &RunArgs) -> &'static str {
-    if flags.locks.len() == 1 { "was" } else { "were" }
+    if flags.locks.len() == 1 || flags.any { "was" } else { "were" }
 }
 
 /// Reports that a run around this one holds the lock, and returns the exit code: waiting for it would never end.

@@ -14,9 +14,12 @@ use crate::invariant::CheckResult;
 /// By how much one message may raise a member's term.
 const TERM_JUMP_MAX: u64 = 1 << 24;
 
+/// More elections than a run has. The term of the member may grow until a message reaches it.
+const ELECTIONS_MAX: u64 = 1 << 16;
+
 impl SimCluster {
     /// Hands a forged message to a member: an append of the next term, as a new leader would send it, or a heartbeat
-    /// whose term is the first one too far ahead, or `u64::MAX - 1`, after which almost no term is left.
+    /// whose term is too far ahead, also when it arrives, or `u64::MAX - 1`, after which almost no term is left.
     pub(super) fn forge_step(&mut self, node: usize) {
         let Some(process) = &self.nodes[node].process else { return };
         let status = process.replica().status();
@@ -31,7 +34,8 @@ impl SimCluster {
             _ => (status.leader.filter(|_| !status.leading), "forged_term"),
         };
         let Some(from) = from else { return };
-        let too_far = if last.index % 2 == 0 { u64::MAX - 1 } else { term + TERM_JUMP_MAX + 1 };
+        let ahead = term + TERM_JUMP_MAX + ELECTIONS_MAX;
+        let too_far = if last.index % 2 == 0 { u64::MAX - 1 } else { ahead };
         let beat = step(StepKind::Heartbeat, too_far);
         let next = Term(term + 1);
         let payload = Bytes::from(seal_entry(next, 0, std::iter::empty::<&[u8]>()));

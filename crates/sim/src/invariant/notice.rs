@@ -29,7 +29,9 @@ pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
                     let (right, client) = match refusal.as_deref() {
                         // An upgrade leaves the queue when its hold has ended, which older levels do not tell.
                         None => (matches!(event.cause, Cause::WaitTimeout | Cause::Left), None),
-                        Some(Refusal::NotHolder { .. }) => (event.cause == Cause::Left, None),
+                        Some(Refusal::NotHolder { .. } | Refusal::PoolEmpty { .. }) => {
+                            (event.cause == Cause::Left, None)
+                        }
                         Some(Refusal::Superseded(by)) => {
                             (event.cause == Cause::Superseded, Some(&by.client))
                         }

@@ -76,7 +76,8 @@ impl RequestRecord {
                 }
             }
             Err(
-                Refusal::Overlap { lock }
+                Refusal::PoolEmpty { pool: lock }
+                | Refusal::Overlap { lock }
                 | Refusal::Duplicate { lock }
                 | Refusal::OtherKind { lock, .. }
                 | Refusal::NotHolder { lock }
