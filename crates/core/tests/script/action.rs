@@ -136,7 +136,7 @@ fn actor_command(
             let acquire = Acquire {
                 lease,
                 locks: asks(words),
-                any: words.flag("any"),
+                any: words.flag("any-of"),
                 wait: wait(words),
                 metadata,
                 lock_delay_ms: words.span("delay").unwrap_or(0),
@@ -234,7 +234,7 @@ fn wait(words: &Words) -> AskWait {
 }
 
 /// The requested locks: `a b:shared c:slots-3`, or `c:slots-2of3`; a flag or option applies to those without a mode of
-/// their own.
+/// their own. Instead of locks, `pool=gpu/`, or `pool=gpu/ take=2`.
 fn asks(words: &Words) -> Asks<'_> {
     let number = |text: &str| text.parse().expect("a number of slots");
     let slots = |slots: &str| match slots.split_once("of") {
@@ -261,7 +261,14 @@ fn asks(words: &Words) -> Asks<'_> {
             Ask { lock: &word[..len], mode }
         })
         .collect();
-    if asks.len() == 1 { Asks::One(asks.remove(0)) } else { Asks::Many(asks) }
+    match (words.option("pool"), asks.len()) {
+        (Some(prefix), _) => {
+            let take = words.number("take").map_or(1, |take| take.try_into().expect("a few"));
+            Asks::Pool(Ask { lock: prefix, mode: Mode::Slot { of: 1, take } })
+        }
+        (None, 1) => Asks::One(asks.remove(0)),
+        (None, _) => Asks::Many(asks),
+    }
 }
 
 fn put<'a>(key: &'a str, value: &'a str, lease: Option<LeaseRef>, words: &'a Words) -> Command<'a> {

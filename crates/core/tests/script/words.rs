@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 /// Words that modify an action rather than name its object.
-const FLAGS: [&str; 8] =
-    ["shared", "try", "independent", "now", "by-handle", "old-handle", "waive", "resume"];
+const FLAGS: [&str; 9] =
+    ["shared", "try", "independent", "now", "by-handle", "old-handle", "waive", "resume", "any-of"];
 
 /// A parsed action: `A lock deploy shared wait=5s #3/0`.
 #[derive(Default)]

@@ -294,9 +294,10 @@ fn the_level_moves_only_up_and_only_as_far_as_is_known() {
          0s  level 9                        raised
          0s  level 10                       raised
          0s  level 12                       raised
-         0s  level 13                       refused invalid-level (12 to 12)
-         0s  level 0                        refused invalid-level (12 to 12)
-         0s  revision                       10
+         0s  level 13                       raised
+         0s  level 14                       refused invalid-level (13 to 13)
+         0s  level 0                        refused invalid-level (13 to 13)
+         0s  revision                       11
     ",
     );
 }

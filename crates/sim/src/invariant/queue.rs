@@ -27,7 +27,9 @@ pub(super) fn before_command(
         AskLease::Existing(lease) => handles.resolve(ledger, lease).map(|(id, _)| id),
         AskLease::New(new) => Some(new.id),
     };
-    for ask in acquire.locks.as_slice() {
+    // The prefix of a pool may be the name of a lock, which it does not mean.
+    let asks = if acquire.pool().is_some() { &[] } else { acquire.locks.as_slice() };
+    for ask in asks {
         let Some(queue) = ledger.queues.get(ask.lock.as_bytes()) else { continue };
         let Some((place, _)) = queue.iter().find(|(_, other)| Some(*other) == lease) else {
             continue;

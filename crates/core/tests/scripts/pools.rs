@@ -1,0 +1,106 @@
+//! Tests how any slot of a pool is requested: of the semaphores below a prefix whose sizes an operator has set.
+
+use crate::script::check;
+
+#[test]
+fn a_pool_has_the_slots_that_an_operator_named() {
+    check(
+        "
+         0s  level 13                 raised
+         0s  A lease 10s              granted
+         0s  B lease 10s              granted
+         0s  C lease 10s              granted
+         0s  A lock pool=gpu/         refused pool-empty (gpu/)
+         0s  resize gpu/a 1           resized
+         0s  resize gpu/b 1           resized
+         0s  resize gpus 9            resized
+         0s  A lock pool=gpu/         held token=1 slot=0
+         0s  B lock pool=gpu/         held token=2 slot=0
+         0s  C lock pool=gpu/         queued ahead=0
+         0s  C lock pool=gpu/         queued ahead=0
+         0s  A lock pool=gpu/         held token=1 slot=0
+         1s  B unlock gpu/b           released; C held token=3 slot=0
+         1s  show gpu/b               C token=3 slot=0
+         1s  show gpu/a               A token=1 slot=0
+    ",
+    );
+}
+
+#[test]
+fn a_slot_that_is_added_serves_those_who_wait_in_their_order() {
+    check(
+        "
+         0s  level 13                 raised
+         0s  A lease 10s              granted
+         0s  B lease 10s              granted
+         0s  C lease 10s              granted
+         0s  resize gpu/a 1           resized
+         0s  A lock pool=gpu/         held token=1 slot=0
+         0s  B lock pool=gpu/         queued ahead=0
+         0s  C lock pool=gpu/         queued ahead=1
+         1s  resize gpu/b 1           resized; B held token=2 slot=0
+         2s  resize gpu/c 2           resized; C held token=3 slot=0
+         2s  show gpu/b               B token=2 slot=0
+         2s  show gpu/c               C token=3 slot=0
+    ",
+    );
+}
+
+#[test]
+fn a_pool_request_keeps_its_turn_before_later_requests_for_a_slot_that_is_added() {
+    check(
+        "
+         0s  level 13                 raised
+         0s  A lease 10s              granted
+         0s  B lease 10s              granted
+         0s  C lease 10s              granted
+         0s  resize gpu/a 1           resized
+         0s  A lock pool=gpu/         held token=1 slot=0
+         0s  A lock gpu/b slots=1     held token=2 slot=0
+         0s  B lock pool=gpu/         queued ahead=0
+         0s  C lock gpu/b slots=1     queued ahead=0
+         1s  resize gpu/b 1           resized
+         1s  show gpu/b               A token=2 slot=0 | B C
+         2s  A unlock gpu/b           released; B held token=3 slot=0
+    ",
+    );
+}
+
+#[test]
+fn who_waits_leaves_the_queue_of_a_slot_that_is_removed() {
+    check(
+        "
+         0s  level 13                 raised
+         0s  A lease 10s              granted
+         0s  B lease 10s              granted
+         0s  resize gpu/a 1           resized
+         0s  resize gpu/b 1           resized
+         0s  A lock gpu/a slots=1     held token=1 slot=0
+         0s  A lock gpu/b slots=1     held token=2 slot=0
+         0s  B lock pool=gpu/         queued ahead=0
+         1s  resize gpu/a any         resized
+         1s  show gpu/a               A token=1 slot=0
+         1s  show gpu/b               A token=2 slot=0 | B
+         2s  resize gpu/b any         resized; B wait over: pool-empty (gpu/) (place=3)
+    ",
+    );
+}
+
+#[test]
+fn a_slot_may_have_room_for_several() {
+    check(
+        "
+         0s  level 13                 raised
+         0s  A lease 10s              granted
+         0s  B lease 10s              granted
+         0s  C lease 10s              granted
+         0s  resize host/a 1          resized
+         0s  resize host/b 3          resized
+         0s  A lock pool=host/ take=2  held host/b token=1 slot=0, host/b token=2 slot=1
+         0s  B lock pool=host/ take=4  refused pool-empty (host/)
+         0s  B lock pool=host/ take=2  queued ahead=0
+         0s  C lock pool=host/        held token=3 slot=0
+         1s  A unlock host/b token=1  released; B held host/b token=4 slot=0, host/b token=5 slot=2
+    ",
+    );
+}
