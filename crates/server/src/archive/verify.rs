@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tenure_core::event::{Batch, Cause, Event, FORCED_NOW, Subject, UPGRADE};
+use tenure_core::event::{ANY, Batch, Cause, Event, FORCED_NOW, Subject, UPGRADE};
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision, Token};
 
 use super::frame::RevisionRange;
@@ -281,6 +281,8 @@ impl VerifyReport {
 pub struct Verifier {
     grants: BTreeMap<Box<str>, Vec<VerifiedGrant>>,
     queues: BTreeMap<Box<str>, VerifiedQueue>,
+    /// When each request for any of several locks asked. It may join the queue of a slot that is added to its pool later.
+    asked_any: BTreeMap<PlaceNumber, Option<u64>>,
     newest_token: Option<Token>,
     /// The place that a hold was handed on to last.
     handed_on: Option<PlaceNumber>,
@@ -323,6 +325,7 @@ impl Verifier {
     pub(super) fn forget(&mut self) {
         self.grants.clear();
         self.queues.clear();
+        self.asked_any.clear();
         self.handovers = Handovers::default();
     }
 
@@ -352,6 +355,9 @@ impl Verifier {
                 if !self.is_granted(lock, place) {
                     self.check_queue(revision, lock, place);
                 }
+                if let Some(place) = place {
+                    self.asked_any.remove(&place);
+                }
                 self.grant(revision, lock, token, event);
             }
             (Cause::Downgraded, Some(token), _) => {
@@ -370,8 +376,12 @@ impl Verifier {
                 self.queues.entry(lock.into()).or_default().add_first(place);
             }
             (Cause::Queued, _, Some(place)) => {
+                let asked_ms = match event.reason.as_deref() {
+                    Some(ANY) => *self.asked_any.entry(place).or_insert(clock_ms),
+                    _ => clock_ms,
+                };
                 let queue = self.queues.entry(lock.into()).or_default();
-                queue.add(place, clock_ms, event.priority.unwrap_or(0));
+                queue.add(place, asked_ms, event.priority.unwrap_or(0));
             }
             // Its giver chose who has it next.
             (Cause::HandedOn, Some(token), place) => {
