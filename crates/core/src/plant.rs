@@ -91,12 +91,12 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("closed_prefix_of_a_long_name_stays", &["S15"]),
     ("lost_upgrade_is_a_timeout", &["Q8"]),
     ("any_waits_for_all", &["Q2"]),
-    ("any_is_granted_all", &["S19", "S1", "Q1"]),
+    ("any_is_granted_all", &["S19", "S1", "Q1", "S15"]),
     ("any_ignores_the_queue", &["Q1", "Q7"]),
     ("choice_is_not_told", &["S19"]),
     ("false_deadlock_for_a_choice", &["Q4"]),
     ("any_not_in_snapshot", &["S10"]),
-    ("new_slot_forgets_waiters", &["Q10"]),
+    ("new_slot_forgets_waiters", &["Q10", "Q3"]),
 ];
 
 /// Selects a planted bug by number; 0 selects none.
