@@ -236,6 +236,14 @@ impl LayerReport {
     }
 }
 
+/// What a summary adds if some tests passed only at their second try.
+fn unsteady_note(tests: u64) -> String {
+    if tests == 0 {
+        return String::new();
+    }
+    format!(", {tests} of them UNSTEADY: only at the second try")
+}
+
 /// A count with its noun: `1 file`, `2 files`.
 fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
