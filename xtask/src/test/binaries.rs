@@ -38,6 +38,11 @@ const SLOW: &[&str] = &[
     "cli-commands",
     "fence-fences",
     "cli-abuse",
+    "sim-clusters",
+    "testkit-verbs",
+    "store-store",
+    "sim-lib",
+    "server-lib",
 ];
 
 /// One program with tests.
