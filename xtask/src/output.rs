@@ -6,17 +6,19 @@ use std::ops::AddAssign;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// How many tests passed and failed.
+/// How many tests passed and failed, and how many of both ran a second time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Tests {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
+    pub(crate) retried: u64,
 }
 
 impl AddAssign for Tests {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.retried += other.retried;
     }
 }
 
@@ -27,7 +29,7 @@ pub(crate) fn tests<'a>(lines: impl IntoIterator<Item = &'a str>) -> Tests {
         // The words may follow others: a test that prints may leave an unfinished line before them.
         let Some((_, counts)) = line.split_once("test result: ") else { continue };
         let count = |what| number_before(counts, what).unwrap_or(0);
-        sum += Tests { passed: count(" passed"), failed: count(" failed") };
+        sum += Tests { passed: count(" passed"), failed: count(" failed"), retried: 0 };
     }
     sum
 }
@@ -152,7 +154,7 @@ mod tests {
             "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
             "test a ... test result: FAILED. 10 passed; 2 failed; 0 ignored",
         ];
-        assert_eq!(super::tests(lines), Tests { passed: 13, failed: 2 });
+        assert_eq!(super::tests(lines), Tests { passed: 13, failed: 2, retried: 0 });
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) struct ArchiveArguments {
 
 /// The results of one measurement.
 #[derive(Clone, Copy)]
-struct Measured {
+struct ArchiveMeasurement {
     /// CPU time of all members for one cycle, in microseconds.
     cpu_us: f64,
     /// The part of it that the leader's archive has used.
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: ArchiveArguments) -> Result<RunResults> {
         }
         for archive in order {
             let it = measure(archive, quick, clients)?;
-            let Measured { cpu_us, archive_us, cycles_per_s, p99_us } = it;
+            let ArchiveMeasurement { cpu_us, archive_us, cycles_per_s, p99_us } = it;
             eprintln!(
                 "  pair {pair} {archive:?}: {cpu_us:.2} µs of CPU, {archive_us:.2} of it in the leader's archive, \
                  {cycles_per_s:.0} cycles/s, p99 {p99_us:.0} µs"
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: ArchiveArguments) -> Result<RunResults> {
     Ok(report(clients, &off, &on))
 }
 
-fn measure(archive: EventArchive, quick: bool, clients: usize) -> Result<Measured> {
+fn measure(archive: EventArchive, quick: bool, clients: usize) -> Result<ArchiveMeasurement> {
     let mut stage = ApiStage::set_with(quick, archive)?;
     if !quick {
         let (warm_up, measure) = (Duration::from_secs(1), Duration::from_secs(4));
@@ -78,7 +78,7 @@ fn measure(archive: EventArchive, quick: bool, clients: usize) -> Result<Measure
     let members: Vec<_> =
         used.per(measured.cycles_in_all).filter(|(stage, _)| *stage != "clients").collect();
     let archive = members.iter().filter(|(stage, _)| *stage == "leader_archive");
-    Ok(Measured {
+    Ok(ArchiveMeasurement {
         cpu_us: members.iter().map(|(_, us)| us).sum(),
         archive_us: archive.map(|(_, us)| us).sum(),
         cycles_per_s: measured.latencies_us.len() as f64 / measured.took.as_secs_f64(),
@@ -86,12 +86,13 @@ fn measure(archive: EventArchive, quick: bool, clients: usize) -> Result<Measure
     })
 }
 
-fn report(clients: usize, off: &[Measured], on: &[Measured]) -> RunResults {
+fn report(clients: usize, off: &[ArchiveMeasurement], on: &[ArchiveMeasurement]) -> RunResults {
     let mut results = RunResults::default();
     let of = format!("{clients}x{}", CONNECTIONS.min(clients));
-    let middle =
-        |all: &[Measured], value: fn(&Measured) -> f64| median(all.iter().map(value).collect());
-    let ratio = |value: fn(&Measured) -> f64| {
+    let middle = |all: &[ArchiveMeasurement], value: fn(&ArchiveMeasurement) -> f64| {
+        median(all.iter().map(value).collect())
+    };
+    let ratio = |value: fn(&ArchiveMeasurement) -> f64| {
         median(on.iter().zip(off).map(|(on, off)| value(on) / value(off)).collect())
     };
     let meaning = "µs of the members' CPU per cycle, without an archive";

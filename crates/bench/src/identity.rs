@@ -48,7 +48,7 @@ pub(crate) struct IdentityArguments {
 
 /// The results of one measurement, or of both modes in one pair.
 #[derive(Clone, Copy)]
-struct Measured {
+struct IdentityMeasurement {
     /// CPU time of all members for one cycle, in microseconds.
     cpu_us: f64,
     cycles_per_s: f64,
@@ -91,7 +91,7 @@ fn measure(
     api: MeasuredApi,
     clients: usize,
     caller: &BenchCaller,
-) -> Result<Measured> {
+) -> Result<IdentityMeasurement> {
     let ApiStage { cluster, runtime, times } = stage;
     let (address, times, shape) = (cluster.clients(), *times, shape(api, clients));
     let before = CpuUsed::now(cluster)?;
@@ -106,7 +106,7 @@ fn measure(
     let used = CpuUsed::now(cluster)?.since(&before);
     let members = used.per(measured.cycles_in_all).filter(|(stage, _)| *stage != "clients");
     let cycles_per_s = measured.latencies_us.len() as f64 / measured.took.as_secs_f64();
-    Ok(Measured { cpu_us: members.map(|(_, us)| us).sum(), cycles_per_s })
+    Ok(IdentityMeasurement { cpu_us: members.map(|(_, us)| us).sum(), cycles_per_s })
 }
 
 fn shape(api: MeasuredApi, clients: usize) -> (usize, usize) {
@@ -116,27 +116,27 @@ fn shape(api: MeasuredApi, clients: usize) -> (usize, usize) {
 
 /// Prints one measurement. Not inlined: a profiler can cut its output here.
 #[inline(never)]
-fn note(pair: usize, api: MeasuredApi, enabled: bool, measured: Measured) {
+fn note(pair: usize, api: MeasuredApi, enabled: bool, measured: IdentityMeasurement) {
     let mode = if enabled { "on" } else { "off" };
-    let Measured { cpu_us, cycles_per_s } = measured;
+    let IdentityMeasurement { cpu_us, cycles_per_s } = measured;
     eprintln!("  pair {pair} {api:?} {mode}: {cpu_us:.2} µs of CPU, {cycles_per_s:.0} cycles/s");
 }
 
 fn report(
     api: MeasuredApi,
     clients: usize,
-    off: &[Measured],
-    on: &[Measured],
+    off: &[IdentityMeasurement],
+    on: &[IdentityMeasurement],
     results: &mut RunResults,
 ) {
     let (clients, connections) = shape(api, clients);
     let of = format!("{api:?}_{clients}x{connections}").to_lowercase();
-    let cpu = |all: &[Measured]| median(all.iter().map(|it| it.cpu_us).collect());
+    let cpu = |all: &[IdentityMeasurement]| median(all.iter().map(|it| it.cpu_us).collect());
     let meaning = "µs of the members' CPU per cycle, without identity";
     results.add(format!("cpu_us_off_{of}"), cpu(off), meaning);
     let meaning = "µs of the members' CPU per cycle, with identity and an API key";
     results.add(format!("cpu_us_on_{of}"), cpu(on), meaning);
-    let ratios = |value: fn(&Measured) -> f64| {
+    let ratios = |value: fn(&IdentityMeasurement) -> f64| {
         median(on.iter().zip(off).map(|(on, off)| value(on) / value(off)).collect())
     };
     let meaning = "times the CPU per cycle, median of the pairs (to stay below: 1.03)";

@@ -62,7 +62,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
     listen: SocketAddr,
     #[command(flatten)]
-    serve: guard::ServeArgs,
+    serve: guard::GateServeArgs,
     /// Keep the highest token seen here [default: below ~/.local/share/tenure/fence]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,

@@ -43,7 +43,7 @@ pub(crate) struct TokenProofArgs {
 
 /// Flags that say how clients reach the service.
 #[derive(Args)]
-pub(crate) struct ServeArgs {
+pub(crate) struct GateServeArgs {
     /// Let other machines reach it in plain text
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -61,7 +61,7 @@ pub(crate) struct ServeArgs {
     pub(crate) hosts: Vec<String>,
 }
 
-impl ServeArgs {
+impl GateServeArgs {
     pub(crate) fn tls(&self) -> Option<ServeTls> {
         let (cert, key) = (self.cert.clone()?, self.key.clone()?);
         Some(ServeTls { cert, key, client_ca: self.client_ca.clone() })

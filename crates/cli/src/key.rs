@@ -39,12 +39,12 @@ pub(crate) enum KeyCommand {
     ///   tenure key put ledger paid --guarded                      inside `tenure run`: only while its lock is held
     ///   tenure key put ledger paid --lock deploy --token 1042     the same by hand
     #[command(verbatim_doc_comment)]
-    Put(PutArgs),
+    Put(KeyPutArgs),
     /// Delete a key
     ///
     ///   tenure key delete config
     #[command(verbatim_doc_comment)]
-    Delete(DeleteArgs),
+    Delete(KeyDeleteArgs),
     /// Write a key only if it is as you believe
     ///
     ///   tenure key cas config v2 --old v1
@@ -71,7 +71,7 @@ pub(crate) struct GetArgs {
 
 /// Flags of `tenure key put`.
 #[derive(Args)]
-pub(crate) struct PutArgs {
+pub(crate) struct KeyPutArgs {
     /// Which key
     #[arg(value_parser = output::name)]
     key: String,
@@ -85,7 +85,7 @@ pub(crate) struct PutArgs {
 
 /// Flags of `tenure key delete`.
 #[derive(Args)]
-pub(crate) struct DeleteArgs {
+pub(crate) struct KeyDeleteArgs {
     /// Which key
     #[arg(value_parser = output::name)]
     key: String,
@@ -283,7 +283,7 @@ async fn put(
     Ok(Exit::Done)
 }
 
-async fn delete(cluster: &ConnectedCluster, flags: &DeleteArgs) -> Result<Exit, CliError> {
+async fn delete(cluster: &ConnectedCluster, flags: &KeyDeleteArgs) -> Result<Exit, CliError> {
     let key = flags.key.clone();
     let guard = flags.guard.wire()?;
     let delete = Command::Delete(v1::DeleteRequest { key: key.clone(), expect: None, guard });

@@ -71,7 +71,7 @@ pub(crate) enum LeaseCommand {
     /// Its holder is told to stop. Its locks are revoking until the holder confirms that it has stopped, at the longest
     /// until the lease would have ended by itself; only then do others get them.
     #[command(verbatim_doc_comment)]
-    Revoke(RevokeArgs),
+    Revoke(LeaseRevokeArgs),
     /// List leases
     ///
     ///   tenure lease list
@@ -82,7 +82,7 @@ pub(crate) enum LeaseCommand {
     ///
     ///   tenure lease show 68629145
     #[command(verbatim_doc_comment)]
-    Show(ShowArgs),
+    Show(LeaseShowArgs),
 }
 
 /// Flags of `tenure lease grant`.
@@ -113,7 +113,7 @@ pub(crate) struct RenewArgs {
 
 /// Flags of `tenure lease revoke`.
 #[derive(Args)]
-pub(crate) struct RevokeArgs {
+pub(crate) struct LeaseRevokeArgs {
     /// Which; its first digits will do
     lease: String,
     /// Why; told to the holder
@@ -138,7 +138,7 @@ pub(crate) struct LeaseListArgs {
 
 /// Flags of `tenure lease show`.
 #[derive(Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct LeaseShowArgs {
     /// Which; its first digits will do
     lease: String,
     #[command(flatten)]
@@ -234,7 +234,7 @@ async fn renew(cluster: &ConnectedCluster, flags: &RenewArgs) -> Result<Exit, Cl
     gone.map_or(Ok(Exit::Done), |lease| Err(ended(&lease.to_string())))
 }
 
-async fn revoke(cluster: &ConnectedCluster, flags: &RevokeArgs) -> Result<Exit, CliError> {
+async fn revoke(cluster: &ConnectedCluster, flags: &LeaseRevokeArgs) -> Result<Exit, CliError> {
     let lease = find(cluster, &flags.lease).await?;
     // Read the lease first: after the end the cluster no longer knows what it held.
     let view = get(cluster, lease).await?.ok_or_else(|| ended(&flags.lease))?;
@@ -265,7 +265,7 @@ async fn revoke(cluster: &ConnectedCluster, flags: &RevokeArgs) -> Result<Exit, 
 }
 
 /// What becomes of the locks of a revoked lease.
-fn afterwards(flags: &RevokeArgs, view: &v1::LeaseView) -> String {
+fn afterwards(flags: &LeaseRevokeArgs, view: &v1::LeaseView) -> String {
     if flags.stopped || view.holds.is_empty() {
         return String::new();
     }
@@ -319,7 +319,7 @@ fn few(names: Vec<String>) -> String {
     }
 }
 
-async fn show(cluster: &ConnectedCluster, flags: &ShowArgs) -> Result<Exit, CliError> {
+async fn show(cluster: &ConnectedCluster, flags: &LeaseShowArgs) -> Result<Exit, CliError> {
     let lease = find(cluster, &flags.lease).await?;
     let view = get(cluster, lease).await?.ok_or_else(|| ended(&flags.lease))?;
     if cluster.output == OutputFormat::Json {

@@ -29,7 +29,7 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
     listen: SocketAddr,
     #[command(flatten)]
-    serve: guard::ServeArgs,
+    serve: guard::GateServeArgs,
     /// Let only readers with a token of this file read, sent as Authorization: Bearer; one token per line
     #[arg(long, value_name = "FILE")]
     readers: Option<PathBuf>,

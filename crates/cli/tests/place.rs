@@ -30,6 +30,7 @@ fn words(cluster: &Cluster, at: usize) -> String {
     cluster.members[at].process.as_ref().unwrap().words()
 }
 
+// Retry once: a machine that stalls for an election timeout causes an election of its own.
 #[test]
 fn the_preferred_member_gets_leadership_back_and_not_while_it_cannot_take_it() {
     const HANDS: &str = "hands leadership to a preferred member";

@@ -3,13 +3,7 @@
 //! Only this crate's tests contain them; one is chosen for a thread at run time. In every other build `mutant!` is the
 //! constant `false`, so the shipped code has none.
 
-#[cfg(test)]
-use std::cell::Cell;
-
-#[cfg(test)]
-thread_local! {
-    static CHOSEN: Cell<Option<&'static str>> = const { Cell::new(None) };
-}
+tenure_types::plant_for_thread!();
 
 /// Every planted bug that the schedules must catch. One more, `timer_on_runtime`, is caught by the watchdog's tests.
 #[cfg(test)]
@@ -27,26 +21,3 @@ pub(crate) const ALL: &[&str] = &[
     "held_when_given_back",
     "held_after_farewell",
 ];
-
-/// Chooses a planted bug for this thread, or none.
-#[cfg(test)]
-pub(crate) fn select(name: Option<&'static str>) {
-    CHOSEN.set(name);
-}
-
-/// Whether the planted bug of this name is chosen.
-#[cfg(test)]
-pub(crate) fn chosen(name: &str) -> bool {
-    CHOSEN.get() == Some(name)
-}
-
-/// Whether the planted bug of this name is chosen; `false` in every ordinary build.
-macro_rules! mutant {
-    ($name:literal) => {{
-        #[cfg(test)]
-        let chosen = $crate::plant::chosen($name);
-        #[cfg(not(test))]
-        let chosen = false;
-        chosen
-    }};
-}

@@ -31,7 +31,7 @@ pub use machine::{LEVEL_MAX, Machine};
 #[cfg(mutants)]
 pub mod mutants {
     //! Planted bugs, which show that the checks detect them.
-    pub use crate::plant::{ALL, select};
+    pub use crate::plant::{ALL, select, select_by_name};
 }
 pub use question::{
     Chain, ChainStep, Compacted, Events, Explained, Explanation, Filter, Freed, Most, Recorded,

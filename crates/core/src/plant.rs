@@ -3,11 +3,7 @@
 //! Only a build with `--cfg mutants` contains them, all of them; the test selects one at run time. In every other build
 //! `mutant!` is the constant `false`.
 
-#[cfg(mutants)]
-use core::sync::atomic::{AtomicUsize, Ordering};
-
-#[cfg(mutants)]
-static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+tenure_types::plant_for_process!(ALL, &[]);
 
 /// The name of each planted bug and the invariants that may detect it. Bugs are numbered from 1.
 #[cfg(mutants)]
@@ -99,19 +95,6 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("new_slot_forgets_waiters", &["Q10", "Q3"]),
 ];
 
-/// Selects a planted bug by number; 0 selects none.
-#[cfg(mutants)]
-pub fn select(number: usize) {
-    CHOSEN.store(number, Ordering::Relaxed);
-}
-
-/// Whether one of the named planted bugs is selected.
-#[cfg(mutants)]
-pub(crate) fn chosen(names: &[&str]) -> bool {
-    let number = CHOSEN.load(Ordering::Relaxed);
-    number > 0 && ALL.get(number - 1).is_some_and(|(chosen, _)| names.contains(chosen))
-}
-
 #[cfg(mutants)]
 impl crate::Machine {
     /// Planted bug: iterates in an order that differs between processes.
@@ -135,15 +118,4 @@ impl crate::Machine {
             self.leases.at_mut(slot).deadline_ms = new;
         }
     }
-}
-
-/// Whether one of the named planted bugs is selected; `false` in every ordinary build.
-macro_rules! mutant {
-    ($($name:literal)|+) => {{
-        #[cfg(mutants)]
-        let chosen = $crate::plant::chosen(&[$($name),+]);
-        #[cfg(not(mutants))]
-        let chosen = false;
-        chosen
-    }};
 }

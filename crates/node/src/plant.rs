@@ -3,11 +3,7 @@
 //! Only a build with `--cfg mutants` contains them, all at once; one is chosen at run time. In every
 //! other build `mutant!` is the constant `false`.
 
-#[cfg(mutants)]
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-#[cfg(mutants)]
-static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+tenure_types::plant_for_process!(ALL, SHOWN_BY_TESTS);
 
 /// The name of each planted bug and the invariants that may catch it, by number from 1.
 #[cfg(mutants)]
@@ -58,35 +54,3 @@ pub const SHOWN_BY_TESTS: &[&str] = &[
     "commands_of_an_earlier_start",
     "lost_link_ignored",
 ];
-
-/// Chooses a planted bug that a test shows.
-#[cfg(mutants)]
-pub fn select_by_name(name: &str) {
-    let at = SHOWN_BY_TESTS.iter().position(|known| *known == name);
-    select(ALL.len() + 1 + at.expect("a planted bug that tests show"));
-}
-
-/// Chooses a planted bug by number; 0 for none.
-#[cfg(mutants)]
-pub fn select(number: usize) {
-    CHOSEN.store(number, Ordering::Relaxed);
-}
-
-/// Whether the planted bug of this name is chosen.
-#[cfg(mutants)]
-pub(crate) fn chosen(name: &str) -> bool {
-    let number = CHOSEN.load(Ordering::Relaxed);
-    let mut names = ALL.iter().map(|(name, _)| *name).chain(SHOWN_BY_TESTS.iter().copied());
-    number > 0 && names.nth(number - 1) == Some(name)
-}
-
-/// Whether the planted bug of this name is chosen; `false` in every ordinary build.
-macro_rules! mutant {
-    ($name:literal) => {{
-        #[cfg(mutants)]
-        let chosen = $crate::plant::chosen($name);
-        #[cfg(not(mutants))]
-        let chosen = false;
-        chosen
-    }};
-}

@@ -183,7 +183,7 @@ impl HandOver {
     }
 }
 
-type Output = Option<ReconfigureOutput>;
+type NextOutput = Option<ReconfigureOutput>;
 
 impl Reconfigure {
     /// A request that an operator sent to the member `me`.
@@ -192,7 +192,7 @@ impl Reconfigure {
     }
 
     /// Makes the first step.
-    pub fn begin(&mut self, moment: InputContext) -> Output {
+    pub fn begin(&mut self, moment: InputContext) -> NextOutput {
         match &self.request {
             Reconfiguration::Invite(invitation) => {
                 let touch = invitation.touch().into();
@@ -221,7 +221,7 @@ impl Reconfigure {
     }
 
     /// Lets time pass.
-    pub fn turn(&mut self, moment: InputContext) -> Output {
+    pub fn turn(&mut self, moment: InputContext) -> NextOutput {
         if moment.now_us < self.wake_us() {
             return None;
         }
@@ -240,7 +240,7 @@ impl Reconfigure {
     }
 
     /// Takes an input. One that the present state does not wait for changes nothing.
-    pub fn handle(&mut self, moment: InputContext, input: ReconfigureInput) -> Output {
+    pub fn handle(&mut self, moment: InputContext, input: ReconfigureInput) -> NextOutput {
         match input {
             ReconfigureInput::Viewed(cluster) => self.viewed(moment, cluster),
             ReconfigureInput::Written(outcome) => self.written(outcome),
@@ -268,7 +268,7 @@ impl Reconfigure {
         &mut self,
         moment: InputContext,
         cluster: Result<Box<ClusterView>, NodeFailure>,
-    ) -> Output {
+    ) -> NextOutput {
         match (self.at.clone(), cluster) {
             (ReconfigureStage::Viewing, Ok(cluster)) => self.decide(moment, cluster),
             (ReconfigureStage::HandingOver(hand_over, HandOverStage::Viewing), Ok(cluster)) => {
@@ -300,7 +300,7 @@ impl Reconfigure {
     }
 
     /// Checks the request against the cluster as it is now, and takes the next step.
-    fn decide(&mut self, moment: InputContext, cluster: Box<ClusterView>) -> Output {
+    fn decide(&mut self, moment: InputContext, cluster: Box<ClusterView>) -> NextOutput {
         let members = &cluster.members;
         match &self.request {
             Reconfiguration::Invite(invitation) => {
@@ -337,7 +337,7 @@ impl Reconfigure {
         }
     }
 
-    fn written(&mut self, outcome: Result<Outcome, NodeFailure>) -> Output {
+    fn written(&mut self, outcome: Result<Outcome, NodeFailure>) -> NextOutput {
         match (&self.at, &self.request) {
             (ReconfigureStage::Touching | ReconfigureStage::WritingInvitation, _) => {
                 match outcome {
@@ -368,12 +368,12 @@ impl Reconfigure {
         }
     }
 
-    fn change(&mut self, change: MembershipChange) -> Output {
+    fn change(&mut self, change: MembershipChange) -> NextOutput {
         self.at = ReconfigureStage::Changing(change);
         Some(ReconfigureOutput::Admin(AdminRequest::Change(vec![change])))
     }
 
-    fn changed(&mut self, moment: InputContext, result: Result<(), NodeFailure>) -> Output {
+    fn changed(&mut self, moment: InputContext, result: Result<(), NodeFailure>) -> NextOutput {
         let change = match self.at {
             ReconfigureStage::Changing(change) => change,
             ReconfigureStage::HandingOver(hand_over, HandOverStage::Asked) => {
@@ -406,14 +406,14 @@ impl Reconfigure {
         }
     }
 
-    fn remove(&mut self, moment: InputContext, id: MemberId) -> Output {
+    fn remove(&mut self, moment: InputContext, id: MemberId) -> NextOutput {
         if moment.lead == Some(id) {
             return self.hand_over(None, moment);
         }
         self.change(MembershipChange::Remove(id))
     }
 
-    fn removed(&mut self) -> Output {
+    fn removed(&mut self) -> NextOutput {
         let Reconfiguration::Remove(id) = self.request else { return None };
         if id == self.me {
             return self.done_removing();
@@ -425,7 +425,7 @@ impl Reconfigure {
     }
 
     /// Tells of the cluster without the removed member, as far as it is known.
-    fn done_removing(&mut self) -> Output {
+    fn done_removing(&mut self) -> NextOutput {
         let Reconfiguration::Remove(id) = self.request else { return None };
         let mut cluster = self.before.take()?;
         let members = &mut cluster.members;
@@ -435,7 +435,7 @@ impl Reconfigure {
         self.done(Reconfigured::Removed(cluster))
     }
 
-    fn hand_over(&mut self, to: Option<MemberId>, moment: InputContext) -> Output {
+    fn hand_over(&mut self, to: Option<MemberId>, moment: InputContext) -> NextOutput {
         let hand_over = HandOver { to, before: moment.lead };
         self.at = ReconfigureStage::HandingOver(hand_over, HandOverStage::Viewing);
         Some(ReconfigureOutput::View(ReadConsistency::Linearizable))
@@ -446,7 +446,7 @@ impl Reconfigure {
         moment: InputContext,
         hand_over: HandOver,
         cluster: &ClusterView,
-    ) -> Output {
+    ) -> NextOutput {
         let successor = match hand_over.to {
             None => successor(cluster, moment.lead),
             Some(id) if cluster.members.voters.contains(&id) => Some(id),
@@ -466,7 +466,7 @@ impl Reconfigure {
         moment: InputContext,
         hand_over: HandOver,
         result: Result<(), NodeFailure>,
-    ) -> Output {
+    ) -> NextOutput {
         if let Some(by) = hand_over.done(moment.lead) {
             return self.handed_over(by);
         }
@@ -479,7 +479,7 @@ impl Reconfigure {
         self.turn(moment)
     }
 
-    fn handed_over(&mut self, by: MemberId) -> Output {
+    fn handed_over(&mut self, by: MemberId) -> NextOutput {
         match self.request {
             Reconfiguration::Remove(id) => self.change(MembershipChange::Remove(id)),
             _ => self.done(Reconfigured::Leads(by)),
@@ -490,12 +490,12 @@ impl Reconfigure {
         self.deadline_us.saturating_sub(moment.now_us)
     }
 
-    fn done(&mut self, reached: Reconfigured) -> Output {
+    fn done(&mut self, reached: Reconfigured) -> NextOutput {
         self.at = ReconfigureStage::Over;
         Some(ReconfigureOutput::Done(Ok(reached)))
     }
 
-    fn fail(&mut self, why: NotReconfigured) -> Output {
+    fn fail(&mut self, why: NotReconfigured) -> NextOutput {
         self.at = ReconfigureStage::Over;
         let why = match why {
             NotReconfigured::Failed(_) if self.in_doubt => {

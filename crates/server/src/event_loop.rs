@@ -25,7 +25,7 @@ use crate::log_writer::{LogWriter, spawn_for};
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::FreedAt;
 use crate::os;
-use crate::peer::{Class, Frame, IncomingLinks, Net};
+use crate::peer::{Frame, FrameClass, IncomingLinks, Net};
 use crate::snapshot_disk::{SNAPSHOT_PAUSE_MAX, SnapshotDisk};
 
 /// The largest number of events that one turn takes.
@@ -434,9 +434,9 @@ impl Driver {
 
     fn send(&mut self, to: MemberId, message: &PeerMessage) {
         let class = match () {
-            () if message.carries_entries() => Class::Entries,
-            () if message.is_bulk() => Class::Bulk,
-            () => Class::Urgent,
+            () if message.carries_entries() => FrameClass::Entries,
+            () if message.is_bulk() => FrameClass::Bulk,
+            () => FrameClass::Urgent,
         };
         let frame = Frame::new(message, class);
         self.outgoing.entry(to).or_default().push(frame);

@@ -30,6 +30,9 @@ use crate::watch::Feed;
 /// Added to the caller's timeout, so that a definite "not applied" arrives before the outcome is reported as unknown.
 const ANSWER_GRACE: Duration = Duration::from_millis(150);
 
+/// The member has ended.
+pub(crate) struct MemberEnded;
+
 /// An event that other threads send to the event loop.
 pub(crate) enum LoopEvent {
     Input(Input),

@@ -467,11 +467,13 @@ async fn all_ends(stage: &Stage, key: &Key, other: &Key, end: impl FnOnce()) {
     assert!(took < PROMPT, "it took {took:?}");
 }
 
+// Retry once: it requires that all of it ends within one second.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_work_ends_with_a_revoked_key_and_its_places_are_given_up() {
     all_ends_with_a_revoked_key(Stage::enabled()).await;
 }
 
+// Retry once: it requires that all of it ends within one second.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_work_through_a_follower_ends_with_a_revoked_key() {
     all_ends_with_a_revoked_key(Stage::follower()).await;
@@ -487,6 +489,7 @@ async fn all_ends_with_a_revoked_key(stage: Stage) {
     assert_eq!(answered["answers"][0]["id"], 1, "{answered}");
 }
 
+// Retry once: it requires that all of it ends within one second.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_work_ends_with_a_disabled_principal_and_its_places_are_removed() {
     let stage = Stage::enabled();

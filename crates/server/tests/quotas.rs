@@ -53,6 +53,7 @@ fn a_quota_that_is_too_low_keeps_out_neither_probes_nor_administrators() {
     assert_eq!(client.get("/v1/keys/k").status, 404);
 }
 
+// Retry once: it requires that two hundred requests take less than ten seconds.
 #[test]
 fn a_rate_bounds_the_requests_of_an_address_and_says_so() {
     let (_alone, client) = member();

@@ -44,6 +44,7 @@ fn found(dir: &Path) -> Vec<RunningServer> {
     start_all(vec![slow, of(1), of(2)])
 }
 
+// Retry once: a machine that stalls for an election timeout causes an election of its own.
 #[test]
 fn a_leader_waits_for_its_slow_disk_and_leads_on_meanwhile() {
     let dir = tempfile::tempdir().unwrap();

@@ -60,7 +60,7 @@ pub use log::{
 #[cfg(mutants)]
 pub mod mutants {
     //! Planted bugs, which show that the checks would find them.
-    pub use crate::plant::{ALL, IN_TESTS, select};
+    pub use crate::plant::{ALL, SHOWN_BY_TESTS, select, select_by_name};
 }
 pub use log_writer::{LogWriter, PrepareJob, ReserveJob, SpaceCheck, SyncEnd, SyncStep};
 pub use real::RealDisk;

@@ -12,6 +12,7 @@ mod id;
 mod limit;
 mod mode;
 mod name;
+mod plant;
 mod refusal;
 
 pub use access::{Quota, QuotaSetter, QuotaSource, Quotas, Verb, VerbSet};

@@ -45,7 +45,7 @@ fn drivers(installed: &[Installed]) -> impl Iterator<Item = String> {
 
 /// The arguments for a sample: every scenario once in some language, every language at least once.
 pub(crate) fn sample_arguments(installed: &[Installed]) -> Vec<String> {
-    drivers(installed).chain(["--sample", "--again"].map(str::to_owned)).collect()
+    drivers(installed).chain(["--sample", "--retry"].map(str::to_owned)).collect()
 }
 
 /// Plays scenarios on the terminal of the user.

@@ -14,7 +14,7 @@ use crate::output::{self, Tests};
 use crate::repo::Repo;
 
 use super::log::LayerLog;
-use super::retry::{FailedTest, failures, may_try_again};
+use super::retry::{FailedTest, RetryMarkers, failures};
 
 /// How many programs run side by side: most of them wait for disks, elections and deadlines.
 const TOGETHER: usize = 3;
@@ -38,6 +38,11 @@ const SLOW: &[&str] = &[
     "cli-commands",
     "fence-fences",
     "cli-abuse",
+    "sim-clusters",
+    "testkit-verbs",
+    "store-store",
+    "sim-lib",
+    "server-lib",
 ];
 
 /// One program with tests.
@@ -110,11 +115,12 @@ fn binary(line: &str) -> Option<Binary> {
     })
 }
 
-/// Runs all programs and reports each as it ends.
+/// Runs all programs and reports each as it ends. Failed tests with a marker run once more at the end.
 pub(crate) fn run(
     repo: &Repo,
     log: &mut LayerLog,
     binaries: Vec<Binary>,
+    markers: &RetryMarkers,
 ) -> Result<Vec<FinishedBinary>> {
     let mut waiting = binaries.into_iter();
     let (mut running, mut ended): (Vec<RunningBinary>, Vec<FinishedBinary>) =
@@ -125,7 +131,7 @@ pub(crate) fn run(
             running.push(start(repo, next, &[])?);
         }
         if running.is_empty() {
-            return tried_again(repo, log, ended);
+            return retried(repo, log, ended, markers);
         }
         thread::sleep(POLL_INTERVAL);
         log.show_progress();
@@ -140,15 +146,16 @@ pub(crate) fn run(
     }
 }
 
-/// Runs tests that failed beside others once more, alone.
-fn tried_again(
+/// Runs failed tests once more, alone, if all that failed in their program have a marker.
+fn retried(
     repo: &Repo,
     log: &mut LayerLog,
     ended: Vec<FinishedBinary>,
+    markers: &RetryMarkers,
 ) -> Result<Vec<FinishedBinary>> {
     let mut all = Vec::new();
     for mut each in ended {
-        if each.problem.is_some() && each.may_try_again() {
+        if each.problem.is_some() && each.may_run_again(markers) {
             let names: Vec<String> = each.failures.iter().map(|it| it.test.clone()).collect();
             log.told(&format!("  {}: again, alone: {}", each.binary.name, names.join(" ")));
             let mut running = start(repo, each.binary, &names)?;
@@ -159,6 +166,7 @@ fn tried_again(
                 }
             };
             let again = closed(log, running, problem)?;
+            each.tests.retried = names.len() as u64;
             if again.problem.is_none() && again.tests.passed == names.len() as u64 {
                 each.tests.passed += again.tests.passed;
                 each.tests.failed = 0;
@@ -172,9 +180,9 @@ fn tried_again(
 }
 
 impl FinishedBinary {
-    fn may_try_again(&self) -> bool {
-        let is_real = self.binary.is_integration;
-        is_real && may_try_again(&self.binary.krate, &self.failures, self.tests.failed)
+    fn may_run_again(&self, markers: &RetryMarkers) -> bool {
+        let Binary { krate, is_integration, .. } = &self.binary;
+        *is_integration && markers.allow(krate, &self.failures, self.tests.failed)
     }
 
     /// Whether the program passed only with the second run.
@@ -273,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_of_real_processes_that_failed_beside_others_has_one_more_try() {
+    fn a_marked_test_that_failed_has_one_more_try() {
         let repo = Repo::find().unwrap();
         let mut log =
             LayerLog::create(&repo, "selftest-again", super::super::log::Verbosity::Progress)
@@ -303,12 +311,16 @@ mod tests {
             program("core-selftest", steady),
             program("cli-selftest", "exit 101"),
         ];
-        let mut ended = run(&repo, &mut log, all).unwrap();
+        let mut markers = RetryMarkers::default();
+        for module in ["cli::selftest::m", "server::selftest::m"] {
+            markers.add(module, "// Retry once: a reason\nfn t() {\n");
+        }
+        let mut ended = run(&repo, &mut log, all, &markers).unwrap();
         ended.sort_by_key(|each| each.binary.name.clone());
         let passed: Vec<_> =
             ended.iter().map(|it| (it.problem.is_none(), it.is_unsteady())).collect();
         assert_eq!(passed, [(false, false), (false, false), (true, true)], "cli, core, server");
-        assert_eq!(ended[2].tests, Tests { passed: 3, failed: 0 });
+        assert_eq!(ended[2].tests, Tests { passed: 3, failed: 0, retried: 1 });
         assert_eq!(ended[2].words()[0], "server-selftest m::t");
     }
 
@@ -328,7 +340,7 @@ mod tests {
             |name: &str, program: &str| sample(name, program.into(), repo.root().to_owned());
         let all =
             vec![binary("selftest-true", "/bin/true"), binary("selftest-false", "/bin/false")];
-        let mut ended = run(&repo, &mut log, all).unwrap();
+        let mut ended = run(&repo, &mut log, all, &RetryMarkers::default()).unwrap();
         ended.sort_by_key(|each| each.problem.is_some());
         assert_eq!(ended[0].problem, None);
         assert!(ended[1].problem.as_ref().unwrap().starts_with("selftest-false: "));

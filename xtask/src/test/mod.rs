@@ -106,7 +106,8 @@ fn run_layers(
     recap(&all).iter().for_each(|line| println!("{line}"));
     let tests = closing(&all);
     let seconds = watch.elapsed().as_secs();
-    println!("\n{} passed, {} failed, in {seconds}s", tests.passed, tests.failed);
+    let Tests { passed, failed, retried } = tests;
+    println!("\n{passed} passed, {failed} failed, {retried} retried, in {seconds}s");
     let good = all.iter().all(|ran| ran.report.problem.is_none());
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -257,13 +258,15 @@ mod tests {
 
     #[test]
     fn a_failed_run_never_closes_with_zero_failed() {
-        let counted = LayerReport::did(5, "ran").with_tests(Tests { passed: 5, failed: 0 });
-        let mixed = LayerReport::did(5, "ran").with_tests(Tests { passed: 3, failed: 2 });
+        let counted =
+            LayerReport::did(5, "ran").with_tests(Tests { passed: 5, failed: 0, retried: 1 });
+        let mixed =
+            LayerReport::did(5, "ran").with_tests(Tests { passed: 3, failed: 2, retried: 0 });
         let all = [
             ran("unit", counted),
             ran("fuzz", mixed.because("2 tests failed")),
             ran("lint", LayerReport::failed("did not compile".into())),
         ];
-        assert_eq!(closing(&all), Tests { passed: 8, failed: 3 });
+        assert_eq!(closing(&all), Tests { passed: 8, failed: 3, retried: 1 });
     }
 }

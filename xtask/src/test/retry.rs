@@ -1,15 +1,21 @@
-//! Decides which failed tests get a second try: those of programs that start real processes, if they are few.
+//! Decides which failed tests get a second try: those that a marker in their source allows.
 //!
-//! Such a test can meet a delay that it cannot foresee: a disk or a machine that stands still for seconds, while other
-//! programs run beside it. It runs once more, alone. What its panic says decides nothing, and a test that passed only
-//! at the second try is named in the summary of its layer, so that it is looked at. Tests that start no process are
-//! never repeated.
+//! A test that depends on real time, because it requires an answer within a second or a short lease that is renewed,
+//! can meet a machine that stands still for as long. Such a test carries the comment `// Retry once: REASON` above its
+//! attributes, and runs once more, alone. Every other failed test fails at once, whatever its panic says. Tests that
+//! check a safety invariant carry no marker: a violation must not be repeated until it is gone. The totals count every
+//! retry, and a test that passed only then is named in the summary of its layer. Scenarios of the client libraries have
+//! a line `retry: REASON` instead (`clients/scenarios`).
 
-/// Crates whose integration tests start members, peers and processes.
-pub(crate) const REAL: &[&str] = &["backends", "bench", "cli", "client", "fence", "gate", "server"];
+use std::collections::BTreeSet;
+use std::path::Path;
 
-/// The most failed tests of one program that run again. More of them have another cause than a delay.
-pub(crate) const AGAIN_MAX: usize = 4;
+use anyhow::{Context, Result};
+
+use crate::repo::Repo;
+
+/// The beginning of the comment that allows a second try.
+const MARKER: &str = "// Retry once: ";
 
 /// How many lines of a failed test's output the summary repeats.
 const LINES: usize = 12;
@@ -21,10 +27,79 @@ pub(crate) struct FailedTest {
     pub(crate) said: Vec<String>,
 }
 
-/// Whether these tests of a crate's integration test may run again: all that failed, if the runner counted `count`.
-pub(crate) fn may_try_again(krate: &str, failed: &[FailedTest], count: u64) -> bool {
-    let are_few = !failed.is_empty() && failed.len() <= AGAIN_MAX;
-    REAL.contains(&krate) && are_few && failed.len() as u64 == count
+/// The integration tests that may run twice, each as its crate, modules and function: `cli::processes::faults::name`.
+#[derive(Debug, Default)]
+pub(crate) struct RetryMarkers(BTreeSet<String>);
+
+impl RetryMarkers {
+    /// Reads the markers in the integration tests of every crate.
+    pub(crate) fn load(repo: &Repo) -> Result<Self> {
+        let mut all = Self::default();
+        for krate in list(&repo.path("crates"))? {
+            let tests = krate.join("tests");
+            if tests.is_dir() {
+                all.read(&tests, &name(&krate))?;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads the markers of the files in a directory, which stands for a module.
+    fn read(&mut self, dir: &Path, module: &str) -> Result<()> {
+        for path in list(dir)? {
+            let inner = match name(&path).as_str() {
+                "main" | "mod" => module.to_owned(),
+                name => format!("{module}::{name}"),
+            };
+            if path.is_dir() {
+                self.read(&path, &inner)?;
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
+                self.add(&inner, &text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the marked functions of a module.
+    pub(crate) fn add(&mut self, module: &str, text: &str) {
+        let mut is_marked = false;
+        for line in text.lines() {
+            if let Some(reason) = line.strip_prefix(MARKER) {
+                is_marked = !reason.is_empty();
+            }
+            let function = line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "));
+            if let Some(function) = function
+                && std::mem::take(&mut is_marked)
+            {
+                let end = function.find(['(', '<']).unwrap_or(function.len());
+                self.0.insert(format!("{module}::{}", &function[..end]));
+            }
+        }
+    }
+
+    /// Whether these failed tests of a crate may run again: if the runner counted no others, and all are marked.
+    pub(crate) fn allow(&self, krate: &str, failed: &[FailedTest], count: u64) -> bool {
+        let is_marked = |failed: &FailedTest| {
+            // The runner names the modules below the file of the program, but not the program.
+            let end = format!("::{}", failed.test);
+            let of_crate = self.0.iter().filter_map(|marked| marked.strip_prefix(krate));
+            of_crate.into_iter().any(|marked| marked.starts_with("::") && marked.ends_with(&end))
+        };
+        !failed.is_empty() && failed.len() as u64 == count && failed.iter().all(is_marked)
+    }
+}
+
+fn list(dir: &Path) -> Result<Vec<std::path::PathBuf>> {
+    let entries =
+        std::fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    entries.map(|entry| Ok(entry?.path())).collect()
+}
+
+/// The name of a file or directory, without its extension.
+fn name(path: &Path) -> String {
+    path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 impl FailedTest {
@@ -111,13 +186,26 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored
     }
 
     #[test]
-    fn a_few_tests_of_real_processes_have_a_second_try() {
+    fn only_marked_tests_have_a_second_try() {
         let failed = failures(OUTPUT);
-        assert!(may_try_again("cli", &failed, 2));
-        assert!(!may_try_again("core", &failed, 2), "nothing delays it");
-        assert!(!may_try_again("cli", &failed, 3), "one is not listed");
-        assert!(!may_try_again("cli", &[], 0), "it did not run to its end");
-        let many: Vec<FailedTest> = (0..3).flat_map(|_| failures(OUTPUT)).collect();
-        assert!(!may_try_again("cli", &many, 6), "this is no delay");
+        let mut markers = RetryMarkers::default();
+        markers.add("cli::sdk::b", "// Retry once: a reason\n#[test]\nfn c() {\n}\n\nfn d() {\n");
+        assert!(markers.allow("cli", &failed[..1], 1));
+        assert!(!markers.allow("cl", &failed[..1], 1), "another crate");
+        assert!(!markers.allow("cli", &failed, 2), "`d` has no marker");
+        assert!(!markers.allow("cli", &failed[..1], 2), "one is not listed");
+        assert!(!markers.allow("cli", &[], 0), "it did not run to its end");
+        markers.add("cli::sdk", "// Retry once: a reason\nasync fn d() {\n");
+        assert!(markers.allow("cli", &failed, 2));
+        let mut empty = RetryMarkers::default();
+        empty.add("cli::sdk::b", "// Retry once: \nfn c() {\n");
+        assert!(!empty.allow("cli", &failed[..1], 1), "a marker has a reason");
+    }
+
+    #[test]
+    fn markers_of_this_repository_are_found() {
+        let markers = RetryMarkers::load(&Repo::find().unwrap()).unwrap();
+        let test = "no_quorum::a_leader_that_is_left_alone_refuses_soon".to_owned();
+        assert!(markers.allow("cli", &[FailedTest { test, said: Vec::new() }], 1));
     }
 }

@@ -1,10 +1,10 @@
-//! Checks that a type name which several crates use is listed with the reason.
+//! Checks that a name which several types of the workspace have is listed with the reason.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{TidyFindings, Tree};
 
-/// The list: `| name | crates | why it stays |`.
+/// The list: `| name | crates | why it stays |`. A crate that defines the name twice is written as `client ×2`.
 const LIST: &str = "docs/internals/names.md";
 
 /// The words that begin the definition of a type.
@@ -15,7 +15,7 @@ pub(super) fn check(tree: &Tree) -> TidyFindings {
     let shared = shared(tree);
     let Some((_, list)) = tree.texts().find(|(name, _)| *name == LIST) else {
         if !shared.is_empty() {
-            found.fault(LIST, None, "there is no list of names that several crates use");
+            found.fault(LIST, None, "there is no list of names that several types have");
         }
         return found;
     };
@@ -27,8 +27,7 @@ pub(super) fn check(tree: &Tree) -> TidyFindings {
     }
     for (name, crates) in &shared {
         found.checked += 1;
-        let crates: Vec<&str> = crates.iter().copied().collect();
-        let crates = crates.join(", ");
+        let crates = written(crates);
         match listed.remove(*name) {
             Some((written, _)) if written == crates => {}
             Some((written, line)) => {
@@ -42,14 +41,14 @@ pub(super) fn check(tree: &Tree) -> TidyFindings {
         }
     }
     for (name, (_, line)) in listed {
-        found.fault(LIST, Some(line), format!("`{name}` is not in several crates"));
+        found.fault(LIST, Some(line), format!("`{name}` is defined only once"));
     }
     found
 }
 
-/// The names that types of several crates have, with these crates.
-fn shared(tree: &Tree) -> BTreeMap<&str, BTreeSet<&str>> {
-    let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+/// The names that several types have, with how many of these types each crate defines.
+fn shared(tree: &Tree) -> BTreeMap<&str, BTreeMap<&str, usize>> {
+    let mut all: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for (path, text) in tree.texts() {
         let Some((krate, file)) = path.strip_prefix("crates/").and_then(|it| it.split_once('/'))
         else {
@@ -60,11 +59,20 @@ fn shared(tree: &Tree) -> BTreeMap<&str, BTreeSet<&str>> {
         }
         // Types inside of others, and those of tests, are indented.
         for name in text.lines().filter_map(defined) {
-            all.entry(name).or_default().insert(krate);
+            *all.entry(name).or_default().entry(krate).or_default() += 1;
         }
     }
-    all.retain(|_, crates| crates.len() > 1);
+    all.retain(|_, crates| crates.values().sum::<usize>() > 1);
     all
+}
+
+/// The crates as the list has them.
+fn written(crates: &BTreeMap<&str, usize>) -> String {
+    let each = crates.iter().map(|(krate, types)| match types {
+        1 => (*krate).to_owned(),
+        _ => format!("{krate} ×{types}"),
+    });
+    each.collect::<Vec<String>>().join(", ")
 }
 
 /// The name of the type that a line defines.
@@ -102,11 +110,21 @@ mod tests {
     }
 
     #[test]
+    fn a_name_of_several_types_of_one_crate_needs_a_row_too() {
+        let again = ("crates/a/src/y.rs", "type Line = u8;\n");
+        let expected =
+            "docs/internals/names.md: `Line` is in a ×2: rename one, or list it with a reason";
+        assert_eq!(faults(check, &[ONE, again, (LIST, "| name | crates | why |\n")]), [expected]);
+        let listed = (LIST, "| `Line` | a ×2, b | the same |\n");
+        assert_eq!(faults(check, &[ONE, again, OTHER, listed]), [""; 0]);
+    }
+
+    #[test]
     fn a_row_without_such_a_name_is_old() {
         let listed = (LIST, "| `Line` | a, b | the same |\n| `Gone` | a, b | the same |\n");
-        let expected = "docs/internals/names.md:2: `Gone` is not in several crates";
+        let expected = "docs/internals/names.md:2: `Gone` is defined only once";
         assert_eq!(faults(check, &[ONE, OTHER, listed]), [expected]);
-        let expected = "docs/internals/names.md:1: `Line` is not in several crates";
+        let expected = "docs/internals/names.md:1: `Line` is defined only once";
         assert_eq!(faults(check, &[ONE, (LIST, "| `Line` | a, b | the same |\n")]), [expected]);
     }
 

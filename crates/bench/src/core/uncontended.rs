@@ -43,7 +43,7 @@ enum RequestNumbers {
 fn rate(locks: u64, commands: u64, numbered: RequestNumbers) -> f64 {
     let mut load = Load::new();
     let leases = load.leases(LEASES, 3_600_000);
-    let mut clients = Clients::new(locks, leases, numbered);
+    let mut clients = ClientStates::new(locks, leases, numbered);
     // Half of the locks are held when the measurement starts, and this share stays the same.
     let filling = clients.toggle((0..locks).filter(|lock| lock % 2 == 0).collect());
     load.apply_all(&filling);
@@ -61,7 +61,7 @@ fn rate(locks: u64, commands: u64, numbered: RequestNumbers) -> f64 {
 }
 
 /// What the clients know: which locks they hold, and under which token.
-struct Clients {
+struct ClientStates {
     rng: fastrand::Rng,
     names: Vec<String>,
     held: Vec<Option<Token>>,
@@ -71,7 +71,7 @@ struct Clients {
     seqs: Vec<u64>,
 }
 
-impl Clients {
+impl ClientStates {
     fn new(locks: u64, leases: Vec<Handle>, numbered: RequestNumbers) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(7),

@@ -27,7 +27,7 @@ use crate::print_args::{ConnectionOptions, ListArgs, QuietArgs};
 
 /// What can be done with API keys.
 #[derive(Subcommand)]
-pub(crate) enum KeyCommand {
+pub(crate) enum ApiKeyCommand {
     /// Give a principal an API key
     ///
     ///   tenure auth key create ci-a --name "runner 7" --expires 90d --key-file ci-a.key
@@ -40,21 +40,21 @@ pub(crate) enum KeyCommand {
     ///   tenure auth key list
     ///   tenure auth key list ci-a
     #[command(verbatim_doc_comment)]
-    List(KeyListArgs),
+    List(ApiKeyListArgs),
     /// Replace an API key; the old one is accepted for a while
     ///
     ///   tenure auth key rotate 4f1c09a2b7d35e68 --key-file ci-a-new.key
     ///   tenure auth key rotate 4f1c09a2b7d35e68 --overlap 0      it may have leaked: the old one is out at once
     #[command(verbatim_doc_comment)]
     #[command(mut_arg("quiet", |arg| arg.help("Print only the new key, or nothing with --key-file")))]
-    Rotate(RotateArgs),
+    Rotate(ApiKeyRotateArgs),
     /// End an API key now: sessions that were opened with it end
     ///
     ///   tenure auth key revoke 4f1c09a2b7d35e68
     ///
     /// Leases stay, until they expire: their principal may have other keys. `tenure auth principal disable` ends them.
     #[command(verbatim_doc_comment)]
-    Revoke(RevokeArgs),
+    Revoke(ApiKeyRevokeArgs),
 }
 
 /// Flags of `tenure auth key create`.
@@ -77,7 +77,7 @@ pub(crate) struct CreateArgs {
 
 /// Flags of `tenure auth key list`.
 #[derive(Args)]
-pub(crate) struct KeyListArgs {
+pub(crate) struct ApiKeyListArgs {
     /// Only those of this principal
     principal: Option<String>,
     #[command(flatten)]
@@ -86,7 +86,7 @@ pub(crate) struct KeyListArgs {
 
 /// Flags of `tenure auth key rotate`.
 #[derive(Args)]
-pub(crate) struct RotateArgs {
+pub(crate) struct ApiKeyRotateArgs {
     /// The id of the key to replace: the part between the underscores
     key: String,
     /// Accept the old key for so much longer
@@ -107,14 +107,14 @@ pub(crate) struct RotateArgs {
 
 /// Flags of `tenure auth key revoke`.
 #[derive(Args)]
-pub(crate) struct RevokeArgs {
+pub(crate) struct ApiKeyRevokeArgs {
     /// The id of the key: the part between the underscores
     key: String,
     #[command(flatten)]
     pub(crate) connection: QuietArgs,
 }
 
-impl KeyCommand {
+impl ApiKeyCommand {
     pub(crate) fn connection(&self) -> ConnectionOptions<'_> {
         match self {
             Self::Create(it) => ConnectionOptions::from(&it.connection),
@@ -135,10 +135,10 @@ pub(super) struct Wanted<'a> {
 /// Runs one of these subcommands.
 pub(super) async fn run(
     cluster: &ConnectedCluster,
-    command: &KeyCommand,
+    command: &ApiKeyCommand,
 ) -> Result<Exit, CliError> {
     match command {
-        KeyCommand::Create(flags) => {
+        ApiKeyCommand::Create(flags) => {
             let wanted = Wanted {
                 name: &flags.name,
                 expires: flags.expires,
@@ -146,9 +146,9 @@ pub(super) async fn run(
             };
             make(cluster, &flags.principal, &wanted).await?;
         }
-        KeyCommand::List(flags) => list(cluster, flags.principal.as_deref()).await?,
-        KeyCommand::Rotate(flags) => rotate(cluster, flags).await?,
-        KeyCommand::Revoke(flags) => revoke(cluster, &flags.key).await?,
+        ApiKeyCommand::List(flags) => list(cluster, flags.principal.as_deref()).await?,
+        ApiKeyCommand::Rotate(flags) => rotate(cluster, flags).await?,
+        ApiKeyCommand::Revoke(flags) => revoke(cluster, &flags.key).await?,
     }
     Ok(Exit::Done)
 }
@@ -176,7 +176,7 @@ pub(super) async fn make(
     Ok(())
 }
 
-async fn rotate(cluster: &ConnectedCluster, flags: &RotateArgs) -> Result<(), CliError> {
+async fn rotate(cluster: &ConnectedCluster, flags: &ApiKeyRotateArgs) -> Result<(), CliError> {
     let new = NewApiKey::random();
     let file = flags.key_file.as_deref().map(|path| KeyFile::write(path, &new.text)).transpose()?;
     let ask = v1::RotateApiKeyRequest {

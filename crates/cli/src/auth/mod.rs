@@ -75,7 +75,7 @@ pub(crate) enum AuthCommand {
     ///   tenure auth key rotate 4f1c09a2b7d35e68 --key-file ci-a-new.key
     ///   tenure auth key revoke 4f1c09a2b7d35e68
     #[command(subcommand, verbatim_doc_comment)]
-    Key(keys::KeyCommand),
+    Key(keys::ApiKeyCommand),
     /// Let client certificates stand for principals
     ///
     ///   tenure auth cert-rule put workers --pattern 'dns:*.workers.example.com' --principal worker

@@ -32,7 +32,7 @@ pub(crate) enum PrincipalCommand {
     /// are not named. If another administrator changes the principal at the same time, --role and --no-roles are
     /// refused, and all else is added to what is there then.
     #[command(verbatim_doc_comment)]
-    Put(PutArgs),
+    Put(PrincipalPutArgs),
     /// List principals
     ///
     ///   tenure auth principal list
@@ -42,7 +42,7 @@ pub(crate) enum PrincipalCommand {
     ///
     ///   tenure auth principal show ci-a
     #[command(verbatim_doc_comment)]
-    Show(ShowArgs),
+    Show(PrincipalShowArgs),
     /// Accept calls of a principal again; what it had before is gone
     ///
     ///   tenure auth principal enable ci-a
@@ -62,7 +62,7 @@ pub(crate) enum PrincipalCommand {
 
 /// Flags of `tenure auth principal put`.
 #[derive(Args)]
-pub(crate) struct PutArgs {
+pub(crate) struct PrincipalPutArgs {
     /// The principal
     principal: String,
     /// Give it this role; may be repeated
@@ -89,7 +89,7 @@ pub(crate) struct PutArgs {
 
 /// Flags of `tenure auth principal show`.
 #[derive(Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct PrincipalShowArgs {
     /// The principal
     principal: String,
     #[command(flatten)]
@@ -158,7 +158,7 @@ async fn find(
     }
 }
 
-async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError> {
+async fn put(cluster: &ConnectedCluster, flags: &PrincipalPutArgs) -> Result<(), CliError> {
     let replaces = !flags.roles.is_empty() || flags.no_roles;
     let mut attempt = 1;
     let now = loop {
@@ -205,7 +205,7 @@ async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError
 }
 
 /// The roles with those to add and without those to remove.
-fn merged_roles(mut roles: Vec<String>, flags: &PutArgs) -> Vec<String> {
+fn merged_roles(mut roles: Vec<String>, flags: &PrincipalPutArgs) -> Vec<String> {
     roles.retain(|role| !flags.remove_roles.contains(role));
     for role in &flags.add_roles {
         if !roles.contains(role) {

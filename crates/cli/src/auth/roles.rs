@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tenure_types::Verb;
-use tenure_wire::json::access::Role;
+use tenure_wire::json::access::AccessRole;
 use tenure_wire::v1;
 use v1::access_service_client::AccessServiceClient;
 
@@ -29,7 +29,7 @@ pub(crate) enum RoleCommand {
     ///
     /// Verbs: read, acquire, keys, elect, observe, sign, force, operate, administer, or all.
     #[command(verbatim_doc_comment)]
-    Put(PutArgs),
+    Put(RolePutArgs),
     /// List roles and their rules
     ///
     ///   tenure auth role list
@@ -39,12 +39,12 @@ pub(crate) enum RoleCommand {
     ///
     ///   tenure auth role delete team-a
     #[command(verbatim_doc_comment)]
-    Delete(DeleteArgs),
+    Delete(RoleDeleteArgs),
 }
 
 /// Flags of `tenure auth role put`.
 #[derive(Args)]
-pub(crate) struct PutArgs {
+pub(crate) struct RolePutArgs {
     /// The role
     role: String,
     /// Verbs, with commas between, for names that begin with the prefix; may be repeated
@@ -59,7 +59,7 @@ pub(crate) struct PutArgs {
 
 /// Flags of `tenure auth role delete`.
 #[derive(Args)]
-pub(crate) struct DeleteArgs {
+pub(crate) struct RoleDeleteArgs {
     /// The role
     role: String,
     #[command(flatten)]
@@ -112,7 +112,7 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError> {
+async fn put(cluster: &ConnectedCluster, flags: &RolePutArgs) -> Result<(), CliError> {
     let (name, rules) = (flags.role.clone(), flags.allow.clone());
     let role = v1::AccessRole { role: name, rules, ..Default::default() };
     let if_version = match &flags.if_version {
@@ -127,7 +127,7 @@ async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError
         return Err(if changed { error.next("tenure auth role list") } else { error });
     }
     match cluster.output {
-        OutputFormat::Json => output::object(&Role::from(role)),
+        OutputFormat::Json => output::object(&AccessRole::from(role)),
         OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             output::out(&format!("role `{}` is set\n", output::clean(&role.role)));
@@ -165,7 +165,7 @@ async fn list(cluster: &ConnectedCluster) -> Result<(), CliError> {
                     table.row([name, verb_words(&rule.verbs), name_words(&rule.prefix)]);
                 }
             };
-            listing.item(&role.role, rows, || Role::from(role.clone()));
+            listing.item(&role.role, rows, || AccessRole::from(role.clone()));
         }
         after = page.next;
         if after.is_empty() {

@@ -33,12 +33,12 @@ pub(crate) enum KeysCommand {
     ///   tenure cluster keys rotate b --overlap 0      it may have leaked: every older key of b is out at once
     ///   tenure cluster keys rotate --all              one member after another
     #[command(verbatim_doc_comment)]
-    Rotate(RotateArgs),
+    Rotate(TicketKeyRotateArgs),
 }
 
 /// Flags of `tenure cluster keys rotate`.
 #[derive(Args)]
-pub(crate) struct RotateArgs {
+pub(crate) struct TicketKeyRotateArgs {
     /// Which member, by name or id
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     member: Option<String>,
@@ -94,7 +94,7 @@ async fn show(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-async fn rotate(cluster: &ConnectedCluster, flags: &RotateArgs) -> Result<Exit, CliError> {
+async fn rotate(cluster: &ConnectedCluster, flags: &TicketKeyRotateArgs) -> Result<Exit, CliError> {
     let members = match &flags.member {
         Some(given) => vec![find(cluster, given).await?],
         None => list(cluster).await?.members,
@@ -108,7 +108,7 @@ async fn rotate(cluster: &ConnectedCluster, flags: &RotateArgs) -> Result<Exit, 
 /// Asks the member itself to generate the key: the private key never leaves the member.
 async fn rotate_one(
     cluster: &ConnectedCluster,
-    flags: &RotateArgs,
+    flags: &TicketKeyRotateArgs,
     member: &v1::Member,
 ) -> Result<(), CliError> {
     let overlap_ms = flags.overlap.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));

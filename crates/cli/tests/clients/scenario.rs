@@ -14,6 +14,8 @@ pub(crate) struct Scenario {
     pub(crate) cluster: ClusterKind,
     /// A feature that a driver must have for this scenario to apply to it.
     pub(crate) feature: Option<String>,
+    /// Why it may be played a second time if it failed.
+    pub(crate) retry: Option<String>,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -104,6 +106,7 @@ fn read(path: &Path) -> Result<Scenario, String> {
         title: String::new(),
         cluster: ClusterKind::Shared,
         feature: None,
+        retry: None,
         steps: Vec::new(),
     };
     for (at, line) in text.lines().enumerate() {
@@ -127,6 +130,8 @@ fn read(path: &Path) -> Result<Scenario, String> {
             };
         } else if let Some(feature) = line.strip_prefix("feature: ") {
             scenario.feature = Some(feature.to_owned());
+        } else if let Some(reason) = line.strip_prefix("retry: ") {
+            scenario.retry = Some(reason.to_owned());
         } else {
             let what = step(line).map_err(|why| wrong(&why))?;
             scenario.steps.push(Step { line: at + 1, text: line.to_owned(), what });

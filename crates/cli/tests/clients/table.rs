@@ -31,13 +31,10 @@ pub(crate) struct PlayArgs {
     /// Play each scenario so often
     #[arg(long, value_name = "N", default_value_t = 1)]
     times: usize,
-    /// Play scenarios that failed once more, alone, if they are few, and name those that passed then
+    /// Play failed scenarios that have a line `retry: REASON` once more, alone, and name those that passed then
     #[arg(long)]
-    again: bool,
+    retry: bool,
 }
-
-/// The most failed scenarios that are played again. More of them have another cause than a busy machine.
-const AGAIN_MAX: usize = 4;
 
 /// One scenario with one language.
 #[derive(Clone)]
@@ -113,24 +110,18 @@ pub(crate) fn play(args: &PlayArgs) -> ExitCode {
         }
     });
     let mut played = played.into_inner().unwrap();
-    if args.again {
-        try_again(&scenarios, &languages, &mut played);
-    }
+    let retried = if args.retry { retry(&scenarios, &languages, &mut played) } else { 0 };
     let seconds = (os::now_us() - began_us) / 1_000_000;
-    report(&scenarios, &languages, &played, seconds)
+    report(&scenarios, &languages, &played, retried, seconds)
 }
 
-/// Plays what failed once more, each alone, if it is little.
-fn try_again(scenarios: &[Arc<Scenario>], languages: &[Language], played: &mut [Played]) {
-    let mut failed: Vec<&mut Played> =
-        played.iter_mut().filter(|it| matches!(it.outcome, Outcome::Failed(_))).collect();
-    if failed.len() > AGAIN_MAX {
-        return;
-    }
-    for before in &mut failed {
-        let Some(scenario) = scenarios.iter().find(|it| it.name == before.scenario) else {
-            continue;
-        };
+/// Plays failed scenarios that allow it once more, each alone. Returns how many there were.
+fn retry(scenarios: &[Arc<Scenario>], languages: &[Language], played: &mut [Played]) -> usize {
+    let mut retried = 0;
+    for before in played.iter_mut().filter(|it| matches!(it.outcome, Outcome::Failed(_))) {
+        let is_it = |it: &&Arc<Scenario>| it.name == before.scenario && it.retry.is_some();
+        let Some(scenario) = scenarios.iter().find(is_it) else { continue };
+        retried += 1;
         let language = &languages[before.language];
         let outcome = player::play(scenario, &Stage::found(scenario.cluster), language);
         if let Outcome::Failed(why) = &outcome {
@@ -140,6 +131,7 @@ fn try_again(scenarios: &[Arc<Scenario>], languages: &[Language], played: &mut [
         println!("UNSTEADY {} {}: only at the second try", language.name, scenario.name);
         before.outcome = outcome;
     }
+    retried
 }
 
 /// Plays the jobs of one kind of cluster: many at once where they share it, else one after another.
@@ -197,6 +189,7 @@ fn report(
     scenarios: &[Arc<Scenario>],
     languages: &[Language],
     played: &[Played],
+    retried: usize,
     seconds: u64,
 ) -> ExitCode {
     println!();
@@ -225,6 +218,7 @@ fn report(
         .filter(|it| matches!(it.outcome, Outcome::Failed(_) | Outcome::Hole(_)))
         .count();
     println!("\nplayed {} times in {seconds}s", played.len());
-    println!("clients scenarios={} languages={} failed={failed}", scenarios.len(), languages.len());
+    let (count, languages) = (scenarios.len(), languages.len());
+    println!("clients scenarios={count} languages={languages} failed={failed} retried={retried}");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

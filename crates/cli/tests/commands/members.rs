@@ -339,6 +339,7 @@ fn a_doctor_says_what_is_wrong_with_a_cluster_that_is_not_there() {
     assert!(missing.out.contains("cannot write in /nowhere"), "{missing:?}");
 }
 
+// Retry once: it requires that the command ends within 5.5 seconds.
 #[test]
 fn members_that_hang_delay_a_doctor_once_together() {
     const LIMIT_US: u64 = 2_000_000;

@@ -26,6 +26,7 @@ fn a_plan_says_what_follows_from_a_ttl() {
     }
 }
 
+// Retry once: a disk that stalls for a second leaves a workload without a single cycle.
 #[test]
 fn a_bench_measures_every_workload_and_draws_it() {
     let dir = tempfile::tempdir().unwrap();

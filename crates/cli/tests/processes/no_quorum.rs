@@ -57,11 +57,13 @@ fn left_alone(survivor: impl Fn(usize) -> usize) {
     assert!(took < AT_ONCE, "/readyz took {took:?}");
 }
 
+// Retry once: it requires answers within 1.5 seconds.
 #[test]
 fn a_leader_that_is_left_alone_refuses_soon() {
     left_alone(|leader| leader);
 }
 
+// Retry once: it requires answers within 1.5 seconds.
 #[test]
 fn a_follower_that_is_left_alone_refuses_soon() {
     left_alone(|leader| (leader + 1) % 3);

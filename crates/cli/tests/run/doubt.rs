@@ -11,6 +11,7 @@ use crate::world::{Held, World};
 /// Long enough that a renewal still arrives between doubt and loss.
 const TTL: &str = "12s";
 
+// Retry once: the renewal must arrive in the seconds between doubt and loss.
 #[test]
 fn frozen_while_doubtful_and_continued_when_renewed() {
     let world = World::new(1);

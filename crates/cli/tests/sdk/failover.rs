@@ -12,6 +12,7 @@ use crate::common::proxy::Road;
 use crate::common::{Cluster, TENURE, wait};
 use crate::{addresses, client, runtime};
 
+// Retry once: an election must end within half of the ttl of ten seconds.
 #[test]
 fn guards_stay_valid_while_leaders_are_killed_and_stopped() {
     let mut cluster = Cluster::found(3);
@@ -104,6 +105,7 @@ fn fifty_waiters_are_served_in_order_over_failovers() {
     assert!(served.is_sorted_by(|a, b| a.1 < b.1), "tokens only grow");
 }
 
+// Retry once: a machine that stalls for an election timeout causes an election of its own.
 #[test]
 fn a_leader_behind_a_black_hole_costs_no_guard() {
     let cluster = Cluster::found_behind_client_proxies(1);

@@ -18,6 +18,7 @@ async fn lease(client: &Client, number: usize) -> (Lease, Guard) {
     (lease, guard)
 }
 
+// Retry once: each election must end within half of the ttl.
 #[test]
 fn no_lease_is_lost_while_leaders_are_killed() {
     let kills = kills(3);

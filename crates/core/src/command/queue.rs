@@ -101,7 +101,9 @@ impl Machine {
             while let Some(first) = self.locks.at(lock).queue.first {
                 let place = self.waits.at(first).place;
                 let live = self.is_live(self.places.at(place).lease);
-                let blind = mutant!("grant_to_dead_waiter" | "expire_holders_before_waiters");
+                let planted =
+                    [mutant!("grant_to_dead_waiter"), mutant!("expire_holders_before_waiters")];
+                let blind = planted.contains(&true);
                 if !live && !blind {
                     self.remove_place(place, self.dead_cause(place));
                 } else if self.is_grantable(place) {

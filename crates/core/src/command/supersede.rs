@@ -33,7 +33,7 @@ impl Machine {
         let mut older: Vec<SlabIndex> =
             self.group_keys(place).filter_map(|key| self.groups.get(&key).copied()).collect();
         #[cfg(mutants)]
-        if mutant!("supersede_ignores_the_group" | "supersede_ignores_the_principal") {
+        if mutant!("supersede_ignores_the_group") || mutant!("supersede_ignores_the_principal") {
             older = self.wrong_group(place);
         }
         older.sort_unstable_by_key(|slot| self.places.at(*slot).number);

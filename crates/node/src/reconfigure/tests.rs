@@ -60,7 +60,7 @@ fn cluster(voters: &[u64]) -> Box<ClusterView> {
 struct Run {
     machine: Reconfigure,
     moment: InputContext,
-    output: Output,
+    output: NextOutput,
 }
 
 impl Run {

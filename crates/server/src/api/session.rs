@@ -27,7 +27,7 @@ use super::encode::AnswerForm;
 use super::{decode, query};
 use crate::dispatch::{Charge, ClientSession, Dispatch, Principal};
 use crate::identity::{CallerIdentity, CredentialWatch};
-use crate::metrics::{Api, Class};
+use crate::metrics::{Api, RequestClass};
 use crate::traces::{FollowedBatch, RequestSpan, TraceContext};
 
 /// The name of a client that gives none.
@@ -75,7 +75,7 @@ pub(crate) struct SessionHandler {
 /// What is kept with a command until it is answered.
 struct KeptRequest {
     form: AnswerForm,
-    class: Class,
+    class: RequestClass,
     span: Option<RequestSpan>,
 }
 
@@ -149,7 +149,7 @@ impl SessionHandler {
                     if !self.questions.is_empty() =>
                 {
                     self.session.question_answered(&mut self.outputs);
-                    self.served(Class::Read, asked_at_us, self.dispatch.now_us());
+                    self.served(RequestClass::Read, asked_at_us, self.dispatch.now_us());
                     out.answers.push(answer);
                 }
                 () = std::future::ready(()), if has_room && !self.rest.as_slice().is_empty() => {
@@ -190,10 +190,10 @@ impl SessionHandler {
             return None;
         }
         let parent = TraceContext::parse(&request.traceparent);
-        traces.begin(parent, api.name(), Class::of_request(request).name())
+        traces.begin(parent, api.name(), RequestClass::of_request(request).name())
     }
 
-    fn served(&self, class: Class, asked_at_us: u64, now_us: u64) {
+    fn served(&self, class: RequestClass, asked_at_us: u64, now_us: u64) {
         self.dispatch.request_metrics().served(self.api, class, now_us.saturating_sub(asked_at_us));
     }
 
@@ -328,7 +328,7 @@ impl SessionHandler {
         };
         let (dispatch, who, api) = (&self.dispatch, &self.who, self.api);
         let admit = |command: &Command<'_>, bytes| dispatch.admit(who, command, bytes);
-        let class = Class::of_request(request);
+        let class = RequestClass::of_request(request);
         let keep = || KeptRequest { form, class, span: Self::span(dispatch, api, request) };
         let whole = Request { principal: who.name(), id, command };
         let command = SessionCommand { id: request.id, within_us, request: whole };

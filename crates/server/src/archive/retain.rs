@@ -62,7 +62,7 @@ impl ArchiveWriter {
 
     /// Writes segments again without what the plan removes, and joins small neighbours.
     fn rewrite(&mut self, cuts: &Cuts) -> io::Result<()> {
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<SegmentMerge> = Vec::new();
         for (number, segment) in self.sealed.iter().enumerate() {
             let removed: BTreeSet<Box<str>> = segment
                 .uses
@@ -77,7 +77,8 @@ impl ArchiveWriter {
                     group.bytes += left;
                     group.parts.push((segment.clone(), removed));
                 }
-                _ => groups.push(Group { bytes: left, parts: vec![(segment.clone(), removed)] }),
+                _ => groups
+                    .push(SegmentMerge { bytes: left, parts: vec![(segment.clone(), removed)] }),
             }
         }
         let mut sealed = Vec::with_capacity(groups.len());
@@ -125,7 +126,7 @@ impl ArchiveWriter {
 }
 
 /// Segments that become one.
-struct Group {
+struct SegmentMerge {
     bytes: u64,
     parts: Vec<(Arc<ArchiveSegment>, BTreeSet<Box<str>>)>,
 }

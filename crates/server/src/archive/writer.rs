@@ -14,6 +14,7 @@ use super::frame::{ArchiveFrame, RevisionRange};
 use super::margin::Margins;
 use super::segment::{ArchiveSegment, parts};
 use super::{Archive, ArchiveItem, ArchiveSettings};
+use crate::member::MemberEnded;
 use crate::os;
 
 /// How long records gather before they are written and synced together. Until then readers get them from the
@@ -58,9 +59,6 @@ pub(super) struct ArchiveWriter {
     margins: Margins,
     aged_at_us: u64,
 }
-
-/// The member has ended.
-struct MemberEnded;
 
 /// Why writing stopped for now.
 enum WriterStop {

@@ -16,10 +16,10 @@ use super::refresh::{RefreshTimes, RefreshedKeys};
 /// The trusted issuers of the newest access rules.
 #[derive(Clone)]
 pub(crate) struct TrustedIssuers {
-    inner: Arc<Inner>,
+    inner: Arc<IssuersShared>,
 }
 
-struct Inner {
+struct IssuersShared {
     runtime: Handle,
     authority: ServerAuthority,
     issuers: RwLock<BTreeMap<Name, Arc<TrustedIssuer>>>,
@@ -53,7 +53,7 @@ pub(crate) fn check_keys(keys: IssuerKeys<'_>) -> Result<(), &'static str> {
 impl TrustedIssuers {
     /// No issuer yet. Keys at addresses are read on this runtime, from servers with certificates of this authority.
     pub(crate) fn new(runtime: Handle, authority: ServerAuthority) -> Self {
-        Self { inner: Arc::new(Inner { runtime, authority, issuers: RwLock::default() }) }
+        Self { inner: Arc::new(IssuersShared { runtime, authority, issuers: RwLock::default() }) }
     }
 
     /// Trusts these issuers and no others. Keys of issuers that have not changed are kept.
@@ -79,7 +79,7 @@ impl TrustedIssuers {
             },
             OwnedIssuerKeys::Url(url) => match JwksUrl::parse(url) {
                 Ok(url) => {
-                    let Inner { runtime, authority, .. } = &*self.inner;
+                    let IssuersShared { runtime, authority, .. } = &*self.inner;
                     let (authority, times) = (authority.clone(), RefreshTimes::default());
                     IssuerKeySource::Address(RefreshedKeys::start(runtime, url, authority, times))
                 }

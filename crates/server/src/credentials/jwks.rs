@@ -38,11 +38,11 @@ struct IssuerKey {
     id: Option<String>,
     /// The only algorithm for which the issuer uses the key, if it says so.
     only: Option<Algorithm>,
-    public: PublicKey,
+    public: JwkPublicKey,
 }
 
 #[derive(Debug)]
-enum PublicKey {
+enum JwkPublicKey {
     Rsa {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
@@ -151,7 +151,7 @@ impl IssuerKey {
         if !signs || !jwk.key_ops.as_ref().is_none_or(verifies) {
             return None;
         }
-        let public = PublicKey::parse(&jwk)?;
+        let public = JwkPublicKey::parse(&jwk)?;
         // A key for an algorithm that is not known here must not be used with another one.
         let only = match &jwk.alg {
             None => None,
@@ -165,7 +165,7 @@ impl IssuerKey {
     }
 }
 
-impl PublicKey {
+impl JwkPublicKey {
     fn parse(jwk: &Jwk) -> Option<Self> {
         let bytes = |text: &Option<String>| URL_SAFE_NO_PAD.decode(text.as_deref()?).ok();
         let point = |len: usize| {

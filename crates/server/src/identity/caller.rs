@@ -21,9 +21,9 @@ const CLOCK_CHECK: Duration = Duration::from_secs(30);
 
 /// A caller whose credentials were resolved. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct CallerIdentity(Arc<Inner>);
+pub(crate) struct CallerIdentity(Arc<ResolvedCaller>);
 
-struct Inner {
+struct ResolvedCaller {
     identity: Arc<Identity>,
     presented: Presented,
     resolved: Resolved,
@@ -40,7 +40,7 @@ impl CallerIdentity {
         let resolved = identity.resolve(&published.access, &presented)?;
         let (generation, list) = (published.generation, identity.published.next_list());
         let identity = Arc::clone(identity);
-        Ok(Self(Arc::new(Inner { identity, presented, resolved, generation, list })))
+        Ok(Self(Arc::new(ResolvedCaller { identity, presented, resolved, generation, list })))
     }
 
     /// Its principal.
@@ -56,14 +56,14 @@ impl CallerIdentity {
 
     /// A watch over the credentials, for work that goes on. It costs nothing until it is waited for.
     pub(crate) fn watch(&self) -> CredentialWatch {
-        let Inner { generation, resolved, .. } = &*self.0;
+        let ResolvedCaller { generation, resolved, .. } = &*self.0;
         let (checked, expires_ms) = (*generation, resolved.expires_ms);
         CredentialWatch { caller: self.clone(), checked, expires_ms, expiry: None, place: None }
     }
 
     /// How long its credentials hold at least, unless the rules change or its session is ended; none if for ever.
     fn left(&self, expires_ms: Option<u64>) -> Option<Duration> {
-        let Inner { identity, presented, .. } = &*self.0;
+        let ResolvedCaller { identity, presented, .. } = &*self.0;
         // Requests make a session last longer, so it is looked at again then.
         let session = presented
             .session
@@ -74,7 +74,7 @@ impl CallerIdentity {
 
     /// Whether it was resolved by the present rules and has not expired.
     fn is_current(&self) -> bool {
-        let Inner { identity, resolved, generation, .. } = &*self.0;
+        let ResolvedCaller { identity, resolved, generation, .. } = &*self.0;
         identity.published.generation() == *generation && !is_over(resolved.expires_ms)
     }
 }
@@ -101,7 +101,7 @@ impl CredentialWatch {
 
     /// Returns the failure if the credentials have ended; otherwise wakes the task when they may have.
     pub(crate) fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<Failure> {
-        let Inner { identity, list, .. } = &*self.caller.0;
+        let ResolvedCaller { identity, list, .. } = &*self.caller.0;
         self.place = Some(identity.published.wait(*list, self.place, context.waker()));
         // After the registration: a change in between has woken nothing.
         if let Err(failure) = self.check() {
@@ -128,7 +128,7 @@ impl CredentialWatch {
     /// Returns an error if the credentials have ended. Compares them with the rules only if those are others than the
     /// last time.
     pub(crate) fn check(&mut self) -> Result<(), Failure> {
-        let Inner { identity, presented, resolved, .. } = &*self.caller.0;
+        let ResolvedCaller { identity, presented, resolved, .. } = &*self.caller.0;
         if let Some(session) = &presented.session
             && identity.console.left(session, os::now_us()).is_none()
         {

@@ -19,4 +19,4 @@ pub(crate) use connections::{Closing, ConnectionMeters, OpenConnection, Port, Pr
 pub(crate) use histogram::{Histogram, Scale};
 pub(crate) use locks::{FreedAt, LockMetrics, LockTotals, OTHER, PREFIXES_MAX, count};
 pub(crate) use process::{ProcessUse, certificate_expiry};
-pub(crate) use requests::{Api, Class, RequestMetrics};
+pub(crate) use requests::{Api, RequestClass, RequestMetrics};

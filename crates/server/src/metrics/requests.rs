@@ -41,7 +41,7 @@ const APIS: [(Api, &str); 5] = [
 
 /// The class of a request, for the metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Class {
+pub(crate) enum RequestClass {
     Grant,
     Renew,
     Revoke,
@@ -56,19 +56,19 @@ pub(crate) enum Class {
     Admin,
 }
 
-const CLASSES: [(Class, &str); 12] = [
-    (Class::Grant, "grant"),
-    (Class::Renew, "renew"),
-    (Class::Revoke, "revoke"),
-    (Class::Acquire, "acquire"),
-    (Class::Release, "release"),
-    (Class::Force, "force"),
-    (Class::Update, "update"),
-    (Class::Put, "put"),
-    (Class::Delete, "delete"),
-    (Class::Watch, "watch"),
-    (Class::Read, "read"),
-    (Class::Admin, "admin"),
+const CLASSES: [(RequestClass, &str); 12] = [
+    (RequestClass::Grant, "grant"),
+    (RequestClass::Renew, "renew"),
+    (RequestClass::Revoke, "revoke"),
+    (RequestClass::Acquire, "acquire"),
+    (RequestClass::Release, "release"),
+    (RequestClass::Force, "force"),
+    (RequestClass::Update, "update"),
+    (RequestClass::Put, "put"),
+    (RequestClass::Delete, "delete"),
+    (RequestClass::Watch, "watch"),
+    (RequestClass::Read, "read"),
+    (RequestClass::Admin, "admin"),
 ];
 
 impl Api {
@@ -78,7 +78,7 @@ impl Api {
     }
 }
 
-impl Class {
+impl RequestClass {
     /// Its name in metrics and traces.
     pub(crate) fn name(self) -> &'static str {
         CLASSES[self as usize].1
@@ -87,28 +87,32 @@ impl Class {
     /// The class of a session's request.
     pub(crate) fn of_request(request: &v1::Request) -> Self {
         match &request.command {
-            Some(Command::GrantLease(_)) => Class::Grant,
-            Some(Command::Renew(_)) => Class::Renew,
-            Some(Command::Revoke(_)) => Class::Revoke,
-            Some(Command::Acquire(_)) => Class::Acquire,
-            Some(Command::Release(_) | Command::Leave(_) | Command::HandOn(_)) => Class::Release,
-            Some(Command::Force(_)) => Class::Force,
-            Some(Command::Drain(_) | Command::Undrain(_) | Command::Resize(_)) => Class::Admin,
+            Some(Command::GrantLease(_)) => RequestClass::Grant,
+            Some(Command::Renew(_)) => RequestClass::Renew,
+            Some(Command::Revoke(_)) => RequestClass::Revoke,
+            Some(Command::Acquire(_)) => RequestClass::Acquire,
+            Some(Command::Release(_) | Command::Leave(_) | Command::HandOn(_)) => {
+                RequestClass::Release
+            }
+            Some(Command::Force(_)) => RequestClass::Force,
+            Some(Command::Drain(_) | Command::Undrain(_) | Command::Resize(_)) => {
+                RequestClass::Admin
+            }
             Some(
                 Command::Update(_)
                 | Command::Downgrade(_)
                 | Command::Progress(_)
                 | Command::Stopped(_),
-            ) => Class::Update,
-            Some(Command::Put(_)) => Class::Put,
-            Some(Command::Delete(_)) => Class::Delete,
+            ) => RequestClass::Update,
+            Some(Command::Put(_)) => RequestClass::Put,
+            Some(Command::Delete(_)) => RequestClass::Delete,
             Some(
                 Command::GetLease(_)
                 | Command::GetLock(_)
                 | Command::GetKey(_)
                 | Command::Explain(_),
             )
-            | None => Class::Read,
+            | None => RequestClass::Read,
         }
     }
 
@@ -118,19 +122,21 @@ impl Class {
         Some(match (service, method) {
             ("SessionService", _) | (_, "LeaseKeepAlive") => return None,
             ("ClusterService" | "MaintenanceService" | "AccessService", _) | (_, "RotateKey") => {
-                Class::Admin
+                RequestClass::Admin
             }
-            (_, "Watch" | "Observe") => Class::Watch,
-            (_, "LeaseGrant") => Class::Grant,
-            (_, "LeaseRevoke" | "Revoke") => Class::Revoke,
-            (_, "Lock" | "TryLock" | "Acquire" | "Campaign") => Class::Acquire,
-            (_, "Unlock" | "Release" | "Resign" | "Leave" | "HandOn") => Class::Release,
-            (_, "Drain" | "Undrain" | "Resize") => Class::Admin,
-            (_, "Force") => Class::Force,
-            (_, "Update" | "Downgrade" | "Progress" | "Stopped" | "Proclaim") => Class::Update,
-            (_, "Put") => Class::Put,
-            (_, "Delete") => Class::Delete,
-            _ => Class::Read,
+            (_, "Watch" | "Observe") => RequestClass::Watch,
+            (_, "LeaseGrant") => RequestClass::Grant,
+            (_, "LeaseRevoke" | "Revoke") => RequestClass::Revoke,
+            (_, "Lock" | "TryLock" | "Acquire" | "Campaign") => RequestClass::Acquire,
+            (_, "Unlock" | "Release" | "Resign" | "Leave" | "HandOn") => RequestClass::Release,
+            (_, "Drain" | "Undrain" | "Resize") => RequestClass::Admin,
+            (_, "Force") => RequestClass::Force,
+            (_, "Update" | "Downgrade" | "Progress" | "Stopped" | "Proclaim") => {
+                RequestClass::Update
+            }
+            (_, "Put") => RequestClass::Put,
+            (_, "Delete") => RequestClass::Delete,
+            _ => RequestClass::Read,
         })
     }
 }
@@ -193,7 +199,7 @@ impl RequestMetrics {
     }
 
     /// Records the duration of an answered request, whatever the response.
-    pub(crate) fn served(&self, api: Api, class: Class, took_us: u64) {
+    pub(crate) fn served(&self, api: Api, class: RequestClass, took_us: u64) {
         let (at_api, at_class) = (api as usize, class as usize);
         let cell = self.cells[at_api][at_class].get_or_init(|| {
             let of = OfRequest { api: APIS[at_api].1, command: CLASSES[at_class].1 };
@@ -203,7 +209,7 @@ impl RequestMetrics {
         // An acquire may wait for its lock, and a watch for its first event, as long as the caller likes.
         if let Some(slow) = self.slow.get().copied().flatten()
             && u128::from(took_us) >= slow.as_micros()
-            && !matches!(class, Class::Acquire | Class::Watch)
+            && !matches!(class, RequestClass::Acquire | RequestClass::Watch)
         {
             self.slow_requests.inc();
             let (api, command) = (APIS[at_api].1, CLASSES[at_class].1);
@@ -254,11 +260,11 @@ mod tests {
 
     #[test]
     fn calls_are_counted_by_what_they_are_about() {
-        let of = |path| Class::of_call(path);
-        assert_eq!(of("/tenure.v1.LockService/TryLock"), Some(Class::Acquire));
-        assert_eq!(of("/tenure.v1.LockService/Unlock"), Some(Class::Release));
-        assert_eq!(of("/tenure.v1.LockService/LeaseGrant"), Some(Class::Grant));
-        assert_eq!(of("/tenure.v1.ClusterService/Leave"), Some(Class::Admin));
+        let of = |path| RequestClass::of_call(path);
+        assert_eq!(of("/tenure.v1.LockService/TryLock"), Some(RequestClass::Acquire));
+        assert_eq!(of("/tenure.v1.LockService/Unlock"), Some(RequestClass::Release));
+        assert_eq!(of("/tenure.v1.LockService/LeaseGrant"), Some(RequestClass::Grant));
+        assert_eq!(of("/tenure.v1.ClusterService/Leave"), Some(RequestClass::Admin));
         assert_eq!(of("/tenure.v1.SessionService/Open"), None);
         assert_eq!(of("/grpc.health.v1.Health/Check"), None);
     }

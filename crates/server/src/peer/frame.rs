@@ -20,7 +20,7 @@ const LENGTH_BYTES: usize = 4;
 
 /// Which queue of a link a frame uses, and what happens to the frame if that queue has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Class {
+pub(crate) enum FrameClass {
     /// If there is no room, the link closes the connection: the message is not sent again, and the other end must
     /// notice the loss.
     Urgent,
@@ -35,11 +35,11 @@ pub(crate) enum Class {
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
     /// Decides the order of sending, and what happens if the link has no room.
-    pub(crate) class: Class,
+    pub(crate) class: FrameClass,
 }
 
 impl Frame {
-    pub(crate) fn new(message: &PeerMessage, class: Class) -> Self {
+    pub(crate) fn new(message: &PeerMessage, class: FrameClass) -> Self {
         let mut bytes = vec![0; 4];
         message.encode_into(&mut bytes);
         let length = u32::try_from(bytes.len() - 4).unwrap_or(u32::MAX);
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_message_of_a_link_reads_back() {
         let message = PeerMessage::Raft(Message::Hello);
-        let frame = Frame::new(&message, Class::Urgent);
+        let frame = Frame::new(&message, FrameClass::Urgent);
         let mut from = &frame.bytes[..];
         let read = read(&mut from, 64).unwrap();
         assert!(from.is_empty());

@@ -14,7 +14,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 use tenure_node::{Input, LinkId, PeerMessage};
 use tenure_raft::MemberId;
 
-use super::frame::{self, Class, FRAME_BYTES_MAX, Frame};
+use super::frame::{self, FRAME_BYTES_MAX, Frame, FrameClass};
 use super::incoming::IncomingLink;
 use super::net::Net;
 use super::stream::{PeerStream, WriteHalf};
@@ -43,7 +43,7 @@ const WRITE: Duration = Duration::from_secs(10);
 
 /// The end of a connection that dialled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Dialled {
+pub(crate) enum DialledBy {
     Here,
     There,
 }
@@ -119,17 +119,17 @@ impl LinkHandle {
         let mut all = true;
         for frame in frames {
             let max = match frame.class {
-                Class::Urgent => URGENT_BYTES_MAX,
-                Class::Entries => QUEUE_BYTES_MAX,
-                Class::Bulk if connection.bulk.len() < BULK_MAX => {
+                FrameClass::Urgent => URGENT_BYTES_MAX,
+                FrameClass::Entries => QUEUE_BYTES_MAX,
+                FrameClass::Bulk if connection.bulk.len() < BULK_MAX => {
                     connection.bulk.push_back(frame.bytes);
                     continue;
                 }
-                Class::Bulk => continue,
+                FrameClass::Bulk => continue,
             };
             if connection.bytes + frame.bytes.len() > max && connection.bytes > 0 {
                 all = false;
-                if frame.class == Class::Entries {
+                if frame.class == FrameClass::Entries {
                     continue;
                 }
                 // Answers and votes are not sent again. The other end must know that they are lost.
@@ -180,7 +180,7 @@ impl LinkHandle {
     pub(crate) fn serve(
         self: &Arc<Self>,
         mut stream: PeerStream,
-        dialled: Dialled,
+        dialled: DialledBy,
         level: u16,
         net: &Arc<Net>,
     ) -> io::Result<()> {
@@ -316,13 +316,13 @@ impl LinkHandle {
         &self,
         socket: TcpStream,
         is_plain: bool,
-        dialled: Dialled,
+        dialled: DialledBy,
         me: MemberId,
     ) -> Option<u64> {
         let mut state = self.lock();
         // Both ends follow the same rule: a connection that the smaller id dialled replaces any other, one that the
         // larger id dialled is used only if there is none.
-        let by_smaller = (dialled == Dialled::Here) == (me < self.id);
+        let by_smaller = (dialled == DialledBy::Here) == (me < self.id);
         if state.closed || state.connection.is_some() && !by_smaller {
             return None;
         }
@@ -423,7 +423,7 @@ mod tests {
     /// How long the other end waits for the connection to close.
     const TIMEOUT: Duration = Duration::from_secs(1);
 
-    fn frame(class: Class, len: usize) -> Vec<Frame> {
+    fn frame(class: FrameClass, len: usize) -> Vec<Frame> {
         vec![Frame { class, bytes: vec![0; len] }]
     }
 
@@ -435,12 +435,18 @@ mod tests {
         let (me, other) = (MemberId::new(1).unwrap(), MemberId::new(2).unwrap());
         let link = LinkHandle::new(other);
         // As under TLS: the event loop writes nothing itself.
-        assert_eq!(link.attach(here, false, Dialled::Here, me), Some(1));
-        assert!(link.push(frame(Class::Entries, QUEUE_BYTES_MAX)));
-        assert!(!link.push(frame(Class::Entries, 1)), "entries are dropped, and sent again later");
+        assert_eq!(link.attach(here, false, DialledBy::Here, me), Some(1));
+        assert!(link.push(frame(FrameClass::Entries, QUEUE_BYTES_MAX)));
+        assert!(
+            !link.push(frame(FrameClass::Entries, 1)),
+            "entries are dropped, and sent again later"
+        );
         there.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert!(there.read(&mut [0]).is_err(), "the connection stays");
-        assert!(!link.push(frame(Class::Urgent, 2 * 1024 * 1024)), "an answer that does not fit");
+        assert!(
+            !link.push(frame(FrameClass::Urgent, 2 * 1024 * 1024)),
+            "an answer that does not fit"
+        );
         there.set_read_timeout(Some(TIMEOUT)).unwrap();
         matches!(there.read(&mut [0]), Ok(0))
     }
@@ -453,25 +459,25 @@ mod tests {
         let (me, other) = (MemberId::new(1).unwrap(), MemberId::new(2).unwrap());
         let link = LinkHandle::new(other);
         let half = WriteHalf::Plain(here.try_clone().unwrap());
-        let generation = link.attach(here, true, Dialled::Here, me).unwrap();
+        let generation = link.attach(here, true, DialledBy::Here, me).unwrap();
         let push = |class, content: u8, len| {
             assert!(link.push(vec![Frame { class, bytes: vec![content; len] }]));
         };
         let mut expected = Vec::new();
         let mut read = vec![0; 3];
-        push(Class::Urgent, 1, 3);
+        push(FrameClass::Urgent, 1, 3);
         there.read_exact(&mut read).unwrap();
         assert_eq!(read, [1; 3], "no writer runs");
         // More than the buffers of the socket take: a part of a frame stays, and what follows must not overtake it.
         for content in 2..8 {
-            push(Class::Entries, content, 1024 * 1024);
+            push(FrameClass::Entries, content, 1024 * 1024);
             expected.extend(vec![content; 1024 * 1024]);
         }
         assert!(link.lock().connection.as_ref().unwrap().bytes > 0);
-        push(Class::Bulk, 8, 10);
+        push(FrameClass::Bulk, 8, 10);
         std::thread::scope(|scope| {
             scope.spawn(|| link.write(half, generation));
-            push(Class::Urgent, 9, 3);
+            push(FrameClass::Urgent, 9, 3);
             let mut read = vec![0; expected.len() + 13];
             there.read_exact(&mut read).unwrap();
             assert!(read.starts_with(&expected));

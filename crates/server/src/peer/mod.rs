@@ -16,7 +16,7 @@ mod stream;
 mod wire;
 
 pub(crate) use control::read as read_control;
-pub(crate) use frame::{Class, Frame};
+pub(crate) use frame::{Frame, FrameClass};
 pub(crate) use incoming::{IncomingLink, IncomingLinks};
 pub(crate) use listener::PeerListener;
 pub(crate) use net::Net;

@@ -13,7 +13,7 @@ use tenure_wire::v1;
 
 use super::control;
 use super::frame::Frame;
-use super::link::{Dialled, LinkHandle};
+use super::link::{DialledBy, LinkHandle};
 use super::stream::PeerStream;
 use super::wire::Wire;
 use crate::log::Limiter;
@@ -249,7 +249,7 @@ impl Net {
             self.log_once("a connection was refused", hello.from, why);
             return Err(io::Error::other(why));
         }
-        self.link(hello.from).serve(stream, Dialled::There, hello.level, self)
+        self.link(hello.from).serve(stream, DialledBy::There, hello.level, self)
     }
 
     /// Closes every link after the other end has read what is queued, or after [`DRAIN`].
@@ -331,7 +331,7 @@ impl Net {
                     return Err(io::Error::other(why));
                 }
                 // The error is ignored: if it persists, the next attempt reports it.
-                let _ = link.serve(stream, Dialled::Here, hello.level, self);
+                let _ = link.serve(stream, DialledBy::Here, hello.level, self);
                 Ok(())
             }
             Control::Refused(why) => Err(io::Error::other(why)),

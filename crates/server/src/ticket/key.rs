@@ -12,7 +12,7 @@ pub(crate) const KEY_BYTES: usize = 32;
 
 /// A public key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct PublicKey(pub(crate) [u8; KEY_BYTES]);
+pub(crate) struct TicketPublicKey(pub(crate) [u8; KEY_BYTES]);
 
 /// The id of a key: its thumbprint of RFC 7638, which is a hash of the key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -22,11 +22,11 @@ pub(crate) struct KeyId(String);
 pub(crate) struct SigningKey {
     pair: Ed25519KeyPair,
     seed: [u8; KEY_BYTES],
-    public: PublicKey,
+    public: TicketPublicKey,
     id: KeyId,
 }
 
-impl PublicKey {
+impl TicketPublicKey {
     /// Parses the text form.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok().map(Self)
@@ -40,7 +40,7 @@ impl PublicKey {
     }
 }
 
-impl fmt::Display for PublicKey {
+impl fmt::Display for TicketPublicKey {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(&URL_SAFE_NO_PAD.encode(self.0))
     }
@@ -68,7 +68,7 @@ impl SigningKey {
 
     fn of_seed(seed: [u8; KEY_BYTES]) -> Self {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("any 32 bytes are a seed");
-        let public = pair.public_key().as_ref().try_into().map(PublicKey);
+        let public = pair.public_key().as_ref().try_into().map(TicketPublicKey);
         let public = public.expect("a public key has 32 bytes");
         Self { pair, seed, public, id: public.id() }
     }
@@ -81,10 +81,10 @@ impl SigningKey {
     /// Restores a key from its file; none if the seed does not match the public key.
     pub(super) fn parse(secret: &str, public: &str) -> Option<Self> {
         let seed = URL_SAFE_NO_PAD.decode(secret).ok()?.try_into().ok()?;
-        Some(Self::of_seed(seed)).filter(|key| Some(key.public) == PublicKey::parse(public))
+        Some(Self::of_seed(seed)).filter(|key| Some(key.public) == TicketPublicKey::parse(public))
     }
 
-    pub(crate) fn public(&self) -> PublicKey {
+    pub(crate) fn public(&self) -> TicketPublicKey {
         self.public
     }
 
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_key_is_called_as_the_standard_says() {
         // The example of RFC 8037, appendix A.3.
-        let key = PublicKey::parse("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo").unwrap();
+        let key = TicketPublicKey::parse("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo").unwrap();
         assert_eq!(key.id().as_str(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     }
 

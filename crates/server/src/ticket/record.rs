@@ -11,7 +11,7 @@ use tenure_core::request::{Command, Expect, Put, RequestId};
 use tenure_raft::MemberId;
 use tenure_types::{Epoch, Revision};
 
-use super::key::{KeyId, PublicKey};
+use super::key::{KeyId, TicketPublicKey};
 use crate::dispatch::{Principal, encode};
 use tenure_node::directory;
 use tenure_node::{Incarnation, Lineage};
@@ -32,13 +32,13 @@ pub(crate) struct TicketKeyRecord {
     epoch: Epoch,
     incarnation: Incarnation,
     /// The public key.
-    pub(crate) public: PublicKey,
+    pub(crate) public: TicketPublicKey,
     /// When the key is removed, by the machine's clock; none while it is in use.
     pub(crate) retires_ms: Option<u64>,
 }
 
 /// A member and one of its public keys.
-pub(crate) type RecordKey = (MemberId, PublicKey);
+pub(crate) type RecordKey = (MemberId, TicketPublicKey);
 
 /// All records, and the revision at which they were written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -58,7 +58,7 @@ impl TicketKeyRecord {
         let member = directory::parse_id(next()?)?;
         let epoch = Epoch::new(next()?.parse().ok()?)?;
         let incarnation = Incarnation::parse(next()?)?;
-        let public = PublicKey::parse(next()?)?;
+        let public = TicketPublicKey::parse(next()?)?;
         let retires_ms = match next()? {
             "-" => None,
             word => Some(word.parse().ok()?),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn key(member: u64, byte: u8) -> RecordKey {
-        (MemberId::new(member).unwrap(), PublicKey([byte; 32]))
+        (MemberId::new(member).unwrap(), TicketPublicKey([byte; 32]))
     }
 
     fn ids(records: &KeyRecords, incarnation: &Lineage, clock_ms: u64) -> Vec<(u64, u8)> {

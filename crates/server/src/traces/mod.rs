@@ -63,7 +63,7 @@ pub(crate) enum SpanLoss {
 const LOSSES: [&str; 2] = ["queue_full", "collector"];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct LossLabels {
+struct SpanLossLabels {
     cause: &'static str,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Traces {
     /// Their number, so that the event loop takes no lock while there are none.
     traced: AtomicUsize,
     exported: Counter,
-    dropped: Family<LossLabels, Counter>,
+    dropped: Family<SpanLossLabels, Counter>,
 }
 
 #[derive(Debug)]
@@ -93,7 +93,9 @@ impl Default for Traces {
     fn default() -> Self {
         let dropped = Family::default();
         // Every series exists from the start, so that a rate over it is right from its first event on.
-        LOSSES.iter().for_each(|cause| drop(dropped.get_or_create_owned(&LossLabels { cause })));
+        LOSSES
+            .iter()
+            .for_each(|cause| drop(dropped.get_or_create_owned(&SpanLossLabels { cause })));
         let (steps, traced, exported) = (Mutex::default(), AtomicUsize::new(0), Counter::default());
         Self { on: OnceLock::new(), steps, traced, exported, dropped }
     }
@@ -206,7 +208,7 @@ impl Traces {
     }
 
     fn lost(&self, why: SpanLoss, spans: u64) {
-        self.dropped.get_or_create(&LossLabels { cause: LOSSES[why as usize] }).inc_by(spans);
+        self.dropped.get_or_create(&SpanLossLabels { cause: LOSSES[why as usize] }).inc_by(spans);
     }
 
     fn steps(&self) -> MutexGuard<'_, BTreeMap<ReplyKey, Vec<Arc<SpanSteps>>>> {
@@ -310,7 +312,7 @@ mod tests {
     fn spans_beyond_the_queue_are_dropped_and_counted() {
         let (traces, _spans) = on(1.0);
         (0..QUEUE_MAX + 7).for_each(|_| drop(traces.begin(None, "http", "put")));
-        let dropped = traces.dropped.get_or_create(&LossLabels { cause: "queue_full" });
+        let dropped = traces.dropped.get_or_create(&SpanLossLabels { cause: "queue_full" });
         assert_eq!(dropped.get(), 7);
     }
 }

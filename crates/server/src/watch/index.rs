@@ -23,7 +23,7 @@ pub(super) struct GroupPlace {
 #[derive(Default)]
 pub(super) struct Index {
     /// A group keeps its number while it has watches.
-    groups: Vec<Option<Group>>,
+    groups: Vec<Option<WatchGroup>>,
     free: Vec<usize>,
     /// The groups without and with previous values.
     names: [WatchNames; 2],
@@ -36,7 +36,7 @@ struct WatchNames {
     prefix: BTreeMap<String, usize>,
 }
 
-struct Group {
+struct WatchGroup {
     filter: OwnedFilter,
     previous: bool,
     /// A watch keeps its number: the hub serves a group by number while watches come and go.
@@ -145,7 +145,7 @@ impl Index {
             OwnedFilter::Prefix(prefix) => drop(names.prefix.insert(prefix.clone(), number)),
         }
         let filter = filter.clone();
-        let group = Group { filter, previous, slots: Vec::new(), free: Vec::new(), len: 0 };
+        let group = WatchGroup { filter, previous, slots: Vec::new(), free: Vec::new(), len: 0 };
         self.groups[number] = Some(group);
         number
     }

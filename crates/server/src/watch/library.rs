@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
 use crate::inbox::ReadTurn;
-use crate::member::{LoopEvent, MemberHandle, ReadCall, TrySubmitError};
+use crate::member::{LoopEvent, MemberEnded, MemberHandle, ReadCall, TrySubmitError};
 
 /// The most that is read from the history at once: the event loop copies it in some tens of microseconds.
 const PART: Most = Most { revisions: 1_024, bytes: 256 * 1024 };
@@ -39,9 +39,6 @@ pub(super) enum HistoryQuestion {
 
 /// A part of the history, shared by all watches that asked for it.
 pub(super) type HistoryPart = Result<Arc<RevisionRecords>, Compacted>;
-
-/// The member has ended.
-struct MemberEnded;
 
 /// Queries not yet passed on.
 #[derive(Default)]

@@ -16,6 +16,7 @@ use super::shared::{OwnedFilter, SharedBatch, admitted};
 use super::slot::{NextBatch, WatchPosition, WatchSlot};
 use super::{HubShared, Start, WatchOptions};
 use crate::dispatch::{Principal, WatchCount};
+use crate::member::MemberEnded;
 
 /// The pause between two attempts to learn the newest revision, while there is no leader.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -65,9 +66,6 @@ pub struct WatchReader {
     /// The principal that watches; none if the member itself does.
     observer: Option<EventObserver>,
 }
-
-/// The member has ended.
-struct MemberEnded;
 
 impl WatchReader {
     pub(super) fn new(

@@ -238,8 +238,7 @@ pub struct PutRole {
 
 /// A role.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-#[schema(as = AccessRole)]
-pub struct Role {
+pub struct AccessRole {
     /// Its name.
     pub role: String,
     /// Its rules.
@@ -249,7 +248,7 @@ pub struct Role {
     pub version: String,
 }
 
-impl From<v1::AccessRole> for Role {
+impl From<v1::AccessRole> for AccessRole {
     fn from(role: v1::AccessRole) -> Self {
         let rules = role.rules.into_iter().map(Into::into).collect();
         Self { role: role.role, rules, version: role.version }
@@ -538,7 +537,7 @@ macro_rules! lists {
 
 lists! {
     /// `GET /v1/access/roles`.
-    Roles { roles: Role }
+    Roles { roles: AccessRole }
     /// `GET /v1/access/principals`.
     Principals { principals: Principal }
     /// `GET /v1/access/keys`.

@@ -4,10 +4,10 @@ use anyhow::Result;
 
 use crate::cargo::{cargo, in_ci};
 use crate::clients;
-use crate::output;
+use crate::output::{self, Tests};
 use crate::programs::CLIENTS;
 
-use super::{LayerContext, LayerReport, counted};
+use super::{LayerContext, LayerReport, counted, unsteady_note};
 
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let sample = clients::prepare(stage.repo)?;
@@ -56,9 +56,7 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
         did.push_str(&format!(", {} SKIPPED", counted(sample.missing.len() as u64, "language")));
     }
     let unsteady = finished.lines().filter(|line| line.starts_with("UNSTEADY")).count();
-    if unsteady > 0 {
-        did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
-    }
+    did.push_str(&unsteady_note(unsteady as u64));
     // The reason of a failure is on the line after it.
     let mut words = Vec::new();
     for (line, next) in finished.lines().zip(finished.lines().skip(1)) {
@@ -68,6 +66,8 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
             _ => {}
         }
     }
-    let report = LayerReport::did(scenarios, did).with_words(words);
+    // Scenarios are not counted as tests, but their retries are.
+    let tests = Tests { retried: number("retried"), ..Tests::default() };
+    let report = LayerReport::did(scenarios, did).with_tests(tests).with_words(words);
     Ok(if problems.is_empty() { report } else { report.because(problems.join(", ")) })
 }

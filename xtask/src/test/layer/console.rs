@@ -10,7 +10,6 @@ use crate::output;
 use crate::programs::processes_command;
 use crate::repo::Repo;
 
-use super::super::retry::AGAIN_MAX;
 use super::{LayerContext, LayerReport, counted};
 
 /// The directory of the tests, which need packages of npm. The console itself needs none.
@@ -42,52 +41,25 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     if !stage.log.run(build)?.status.success() {
         return Ok(LayerReport::failed("the binary does not build".into()));
     }
-    let finished = stage.log.run(browse(stage.repo, &[]))?;
-    let mut tests = output::tests(finished.lines());
-    let failed: Vec<&str> = finished.lines().filter(|line| line.contains(" ... FAILED")).collect();
-    let mut is_good = finished.status.success();
-    let unsteady = if is_good { 0 } else { try_again(stage, &failed, tests.failed)? };
-    if unsteady > 0 {
-        tests.passed += unsteady;
-        tests.failed -= unsteady;
-        is_good = true;
-    }
-    let mut did = format!("{} in a browser", counted(tests.passed, "test"));
-    if unsteady > 0 {
-        did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
-    }
-    let words = failed.iter().map(|line| (*line).to_owned()).collect();
+    let finished = stage.log.run(browse(stage.repo))?;
+    let tests = output::tests(finished.lines());
+    let did = format!("{} in a browser", counted(tests.passed, "test"));
+    let failed = finished.lines().filter(|line| line.contains(" ... FAILED"));
+    let words = failed.map(str::to_owned).collect();
     let report =
         LayerReport::did(tests.passed + tests.failed, did).with_tests(tests).with_words(words);
-    Ok(match (is_good, tests.failed) {
+    Ok(match (finished.status.success(), tests.failed) {
         (true, 0) => report,
         (_, 0) => report.because("the tests did not run to their end"),
         (_, failed) => report.because(format!("{} failed", counted(failed, "test"))),
     })
 }
 
-/// The command that runs these tests, or all if none is named.
-fn browse(repo: &Repo, names: &[&str]) -> Command {
+/// The command that runs the tests.
+fn browse(repo: &Repo) -> Command {
     let mut command = Command::new("node");
-    command.arg("run.js").arg(repo.path(BINARY)).args(names).current_dir(repo.path(TESTS));
+    command.arg("run.js").arg(repo.path(BINARY)).current_dir(repo.path(TESTS));
     command
-}
-
-/// Runs failed tests once more, alone, if they are few. If all of them pass then, returns how many there were.
-fn try_again(stage: &mut LayerContext<'_>, failed: &[&str], count: u64) -> Result<u64> {
-    if failed.is_empty() || failed.len() > AGAIN_MAX || failed.len() as u64 != count {
-        return Ok(0);
-    }
-    let names: Vec<&str> = failed.iter().copied().filter_map(test_name).collect();
-    let finished = stage.log.run(browse(stage.repo, &names))?;
-    let passed = output::tests(finished.lines()).passed;
-    Ok(if finished.status.success() && passed >= count { count } else { 0 })
-}
-
-/// The name in the line of a failed test, or of a suite that failed before its first test.
-fn test_name(line: &str) -> Option<&str> {
-    let name = line.strip_prefix("test ")?.split(" ... ").next()?;
-    Some(name.rsplit("::").next().unwrap_or(name))
 }
 
 fn install(stage: &mut LayerContext<'_>) -> Result<()> {
@@ -135,16 +107,4 @@ fn has_browser() -> bool {
     let named = std::env::var_os("CHROMIUM").is_some_and(|path| Path::new(&path).exists());
     let usual = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
     named || usual.iter().any(|path| Path::new(path).exists())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_of_a_failed_test_is_found_in_its_line() {
-        assert_eq!(test_name("test pages::it_loads ... FAILED (3 ms)"), Some("it_loads"));
-        assert_eq!(test_name("test pages ... FAILED: outside of its tests: no"), Some("pages"));
-        assert_eq!(test_name("what a page printed ... FAILED"), None);
-    }
 }

@@ -5,30 +5,23 @@ use anyhow::Result;
 use crate::output;
 use crate::programs::model_command;
 
-use super::{Depth, LayerContext, LayerReport};
+use super::{LayerContext, LayerReport};
 
 /// Enough that every pair of commands meets many times. The campaign of this name runs more.
 const SEQUENCES: u64 = 4_000;
 
-/// The sequences of a check.
-const CHECK_SEQUENCES: u64 = 300;
-
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let mut command = model_command(stage.repo);
-    let sequences = match stage.depth {
-        Depth::Check => CHECK_SEQUENCES,
-        Depth::Full => SEQUENCES,
-    };
-    command.args(["--sequences", &sequences.to_string()]);
+    command.args(["--sequences", &SEQUENCES.to_string()]);
     let finished = stage.log.run(command)?;
-    let report = judge(finished.last_line(), sequences)?;
+    let report = judge(finished.last_line())?;
     if report.problem.is_none() && !finished.status.success() {
         return Ok(report.because("the program failed"));
     }
     Ok(report)
 }
 
-fn judge(line: &str, wanted: u64) -> Result<LayerReport> {
+fn judge(line: &str) -> Result<LayerReport> {
     let Some(fields) = output::fields("model", line) else {
         return Ok(LayerReport::failed("its last line is not `model sequences=…`".to_owned()));
     };
@@ -39,8 +32,8 @@ fn judge(line: &str, wanted: u64) -> Result<LayerReport> {
     if violations > 0 {
         return Ok(report.because("the machine and its model disagree"));
     }
-    if sequences < wanted {
-        return Ok(report.because(format!("fewer than {wanted} sequences")));
+    if sequences < SEQUENCES {
+        return Ok(report.because(format!("fewer than {SEQUENCES} sequences")));
     }
     Ok(report)
 }
@@ -50,7 +43,7 @@ mod tests {
     use super::*;
 
     fn problem(line: &str) -> Option<String> {
-        judge(line, 4_000).unwrap().settled().problem
+        judge(line).unwrap().settled().problem
     }
 
     #[test]
@@ -60,6 +53,6 @@ mod tests {
         assert!(problem("model sequences=3999 commands=9 violations=0").is_some());
         assert!(problem("model sequences=4000 commands=0 violations=0").is_some());
         assert!(problem("done").is_some());
-        assert!(judge("model sequences=4000 commands=9", 4_000).is_err());
+        assert!(judge("model sequences=4000 commands=9").is_err());
     }
 }

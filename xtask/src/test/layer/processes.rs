@@ -5,8 +5,8 @@ use anyhow::Result;
 use crate::output;
 use crate::programs::processes_command;
 
-use super::super::retry::{FailedTest, failures, may_try_again};
-use super::{LayerContext, LayerReport, counted};
+use super::super::retry::{FailedTest, RetryMarkers, failures};
+use super::{LayerContext, LayerReport, counted, unsteady_note};
 
 /// How many scenarios run at once. They mostly wait: for elections, for disks, for processes to start.
 const AT_ONCE: &str = "6";
@@ -24,20 +24,22 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let mut is_good = finished.status.success();
     let text: Vec<&str> = finished.lines().collect();
     let failed = failures(&text.join("\n"));
-    let unsteady = if is_good { 0 } else { try_again(stage, &failed, tests.failed)? };
-    if unsteady > 0 {
-        tests.passed += unsteady;
-        tests.failed -= unsteady;
-        is_good = true;
+    let mut unsteady = 0;
+    if !is_good && RetryMarkers::load(stage.repo)?.allow("cli", &failed, tests.failed) {
+        tests.retried = tests.failed;
+        if passes_again(stage, &failed)? {
+            unsteady = tests.failed;
+            tests.passed += unsteady;
+            tests.failed = 0;
+            is_good = true;
+        }
     }
     let ran = (tests.passed + tests.failed).saturating_sub(beside);
     let mut did = format!("{} passed", counted(tests.passed.saturating_sub(beside), "scenario"));
     if skipped > 0 {
         did.push_str(&format!(", {} SKIPPED", counted(skipped, "scenario")));
     }
-    if unsteady > 0 {
-        did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
-    }
+    did.push_str(&unsteady_note(unsteady));
     let words = failed
         .iter()
         .flat_map(|failure| std::iter::once(failure.test.clone()).chain(failure.short()));
@@ -49,14 +51,11 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     })
 }
 
-/// Runs failed scenarios once more, alone, if they are few. Returns how many passed: all or none.
-fn try_again(stage: &mut LayerContext<'_>, failed: &[FailedTest], count: u64) -> Result<u64> {
-    if !may_try_again("cli", failed, count) {
-        return Ok(0);
-    }
+/// Runs failed scenarios once more, alone. Returns whether all of them passed.
+fn passes_again(stage: &mut LayerContext<'_>, failed: &[FailedTest]) -> Result<bool> {
     let mut command = processes_command(stage.repo);
     command.args(["--", "--exact"]).args(failed.iter().map(|failure| &failure.test));
     let finished = stage.log.run(command)?;
     let passed = output::tests(finished.lines()).passed;
-    Ok(if finished.status.success() && passed == count { count } else { 0 })
+    Ok(finished.status.success() && passed == failed.len() as u64)
 }

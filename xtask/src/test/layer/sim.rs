@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::output;
 use crate::programs::sim_command;
 
-use super::{Depth, LayerContext, LayerReport};
+use super::{LayerContext, LayerReport};
 
 /// Enough that every kind of fault happens often; a few minutes on two cores.
 const SEEDS: u64 = 500;
@@ -13,25 +13,18 @@ const SEEDS: u64 = 500;
 /// The least simulated cluster time, in hours.
 const HOURS_MIN: u64 = 10;
 
-/// The seeds of a check.
-const CHECK_SEEDS: u64 = 20;
-
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let mut command = sim_command(stage.repo);
-    let seeds = match stage.depth {
-        Depth::Check => CHECK_SEEDS,
-        Depth::Full => SEEDS,
-    };
-    command.args(["--seeds", &seeds.to_string()]);
+    command.args(["--seeds", &SEEDS.to_string()]);
     let finished = stage.log.run(command)?;
-    let report = judge(finished.last_line(), stage.depth)?;
+    let report = judge(finished.last_line())?;
     if report.problem.is_none() && !finished.status.success() {
         return Ok(report.because("the program failed"));
     }
     Ok(report)
 }
 
-fn judge(line: &str, depth: Depth) -> Result<LayerReport> {
+fn judge(line: &str) -> Result<LayerReport> {
     let Some(fields) = output::fields("sim", line) else {
         return Ok(LayerReport::failed("its last line is not `sim seeds=…`".to_owned()));
     };
@@ -40,9 +33,6 @@ fn judge(line: &str, depth: Depth) -> Result<LayerReport> {
     let report = LayerReport::did(seeds, line);
     if violations > 0 {
         return Ok(report.because("a promise was broken"));
-    }
-    if depth == Depth::Check {
-        return Ok(report);
     }
     let happened = output::ratio(line, "faults=");
     if happened.is_none_or(|(happened, kinds)| happened < kinds || kinds == 0) {
@@ -59,7 +49,7 @@ mod tests {
     use super::*;
 
     fn problem(line: &str) -> Option<String> {
-        judge(line, Depth::Full).unwrap().settled().problem
+        judge(line).unwrap().settled().problem
     }
 
     #[test]

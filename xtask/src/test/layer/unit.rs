@@ -12,11 +12,14 @@ use crate::repo::Repo;
 use crate::workspace::{Crate, Workspace};
 
 use super::super::binaries::{self, Binary};
-use super::super::retry::REAL;
-use super::{Depth, LayerContext, LayerReport, counted};
+use super::super::retry::RetryMarkers;
+use super::{Depth, LayerContext, LayerReport, counted, unsteady_note};
 
 /// The test programs that other layers run.
 const ELSEWHERE: &[&str] = &["cli-processes", "cli-clients", "bench-benches"];
+
+/// The crates whose integration tests start members, servers and other processes.
+const REAL: &[&str] = &["backends", "bench", "cli", "client", "fence", "gate", "server"];
 
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let crates = Workspace::load(stage.repo)?.crates;
@@ -41,7 +44,8 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
             || !(leaves_out(stage.depth, &each.krate) || ELSEWHERE.contains(&each.name.as_str()))
     };
     let programs = binaries::built(built.lines()).into_iter().filter(is_wanted).collect();
-    let ended = binaries::run(stage.repo, &mut stage.log, programs)?;
+    let markers = RetryMarkers::load(stage.repo)?;
+    let ended = binaries::run(stage.repo, &mut stage.log, programs, &markers)?;
     let mut tests = Tests::default();
     ended.iter().for_each(|each| tests += each.tests);
     let mut did = format!(
@@ -49,10 +53,8 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
         counted(tests.passed, "test"),
         counted(ended.len() as u64, "program")
     );
-    let unsteady = ended.iter().filter(|each| each.is_unsteady()).count();
-    if unsteady > 0 {
-        did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
-    }
+    let unsteady = ended.iter().filter(|each| each.is_unsteady());
+    did.push_str(&unsteady_note(unsteady.map(|each| each.tests.retried).sum()));
     let words = ended.iter().flat_map(binaries::FinishedBinary::words).collect();
     let report =
         LayerReport::did(tests.passed + tests.failed, did).with_tests(tests).with_words(words);

@@ -1,8 +1,8 @@
 //! Lets a user try the rules by hand on one state machine.
 
 mod line;
+mod machine;
 mod show;
-mod table;
 
 use std::io::{BufRead, ErrorKind, IsTerminal, Result, Write, stdin, stdout};
 
@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::OutputFormat;
 use line::Typed;
-use table::Table;
+use machine::DemoMachine;
 
 const INTRODUCTION: &str = "\
 The rules of Tenure, by hand: one state machine, nothing kept, and time moves when you say so.
@@ -52,11 +52,11 @@ fn read_lines(
     if asks {
         writeln!(to, "{INTRODUCTION}")?;
     }
-    let mut table = Table::new();
+    let mut machine = DemoMachine::new();
     let mut bytes = Vec::new();
     loop {
         if asks {
-            write!(to, "{:>6} > ", show::time(table.clock_ms()))?;
+            write!(to, "{:>6} > ", show::time(machine.clock_ms()))?;
             to.flush()?;
         }
         bytes.clear();
@@ -68,13 +68,13 @@ fn read_lines(
             Ok(Typed::Nothing) => continue,
             Ok(Typed::Quit) => return Ok(()),
             Ok(Typed::Help) => (true, HELP.to_owned()),
-            Ok(Typed::Line(line)) => (true, table.answer(&line).to_string()),
+            Ok(Typed::Line(line)) => (true, machine.answer(&line).to_string()),
             Err(why) => (false, format!("{why}; `help` lists what can be typed")),
         };
         match output {
             OutputFormat::Text => writeln!(to, "{answer}")?,
             OutputFormat::Json => {
-                let (typed, clock_ms) = (typed.trim(), table.clock_ms());
+                let (typed, clock_ms) = (typed.trim(), machine.clock_ms());
                 let said = json!({
                     "typed": typed, "understood": understood, "clock_ms": clock_ms, "answer": answer,
                 });

@@ -41,7 +41,7 @@ use tonic::{Code, Status};
 
 use super::{AllowedHosts, MESSAGE_BYTES_MAX};
 use crate::dispatch::Dispatch;
-use crate::metrics::{Api, Class};
+use crate::metrics::{Api, RequestClass};
 use crate::traces::{self, TraceContext};
 
 /// The name and version of the software.
@@ -111,7 +111,7 @@ async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let (began_us, class) = (dispatch.now_us(), Class::of_call(request.uri().path()));
+    let (began_us, class) = (dispatch.now_us(), RequestClass::of_call(request.uri().path()));
     // A web page can send gRPC to its own host name, and have that name resolve to this member.
     let span = class.filter(|_| dispatch.traces().is_on()).and_then(|class| {
         let parent = TraceContext::of_headers(request.headers());

@@ -27,7 +27,7 @@ use crate::dispatch::{
     AcquireTerms, Caller, Dispatch, PlaceFate, Principal, ReadConsistency, ReadScope,
     SessionMessage, WITHIN,
 };
-use crate::metrics::{Api, Class};
+use crate::metrics::{Api, RequestClass};
 use crate::os;
 
 /// The most locks that one connection may wait for.
@@ -159,7 +159,7 @@ async fn take(
             Command::Revoke { lease: LeaseRef::Id(lease_id(who, &line)), by: Revoker::Holder };
         // A release has no answer. If it fails, the ttl ends the hold.
         let _ = dispatch.call(who, RequestId::None, command, WITHIN).await;
-        served(dispatch, Class::Release);
+        served(dispatch, RequestClass::Release);
         return None;
     }
     if waiting.len() >= LOCKS_MAX {
@@ -170,7 +170,7 @@ async fn take(
     let (lease, lock) = (lease_id(&who, &line), line.key.clone());
     let ask = async move {
         let acquired = acquire(&dispatch, &who, &line).await;
-        served(&dispatch, Class::Acquire);
+        served(&dispatch, RequestClass::Acquire);
         match acquired {
             Ok(token) => PlainReply { success: true, fencing_token: Some(token), reason: None },
             Err(error) => refused(&dispatch, &error),

@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 use super::Http;
 use super::answer::HttpResult;
 use crate::dispatch::Dispatch;
-use crate::metrics::Class;
+use crate::metrics::RequestClass;
 use tenure_node::KnownLeader;
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -283,23 +283,23 @@ impl MetricsReading {
 }
 
 /// The class of a request, for the metrics.
-pub(super) fn class(verb: &Method, path: &str) -> Class {
+pub(super) fn class(verb: &Method, path: &str) -> RequestClass {
     let mut parts = path.strip_prefix("/v1/").unwrap_or_default().splitn(3, '/');
     let resource = parts.next().unwrap_or_default();
     let more = parts.next() == Some("renew") || parts.next().is_some();
     match (resource, verb) {
-        ("watch", _) => Class::Watch,
-        (_, &Method::GET | &Method::HEAD) | ("tickets", _) => Class::Read,
-        ("leases", &Method::POST) if more => Class::Renew,
-        ("leases", &Method::POST) => Class::Grant,
-        ("leases", _) => Class::Revoke,
-        ("locks" | "elections", &Method::POST) => Class::Acquire,
-        ("locks" | "elections", &Method::DELETE) => Class::Release,
-        ("locks" | "elections", _) => Class::Update,
-        ("force", _) => Class::Force,
-        ("keys", &Method::DELETE) => Class::Delete,
-        ("keys", _) => Class::Put,
-        _ => Class::Admin,
+        ("watch", _) => RequestClass::Watch,
+        (_, &Method::GET | &Method::HEAD) | ("tickets", _) => RequestClass::Read,
+        ("leases", &Method::POST) if more => RequestClass::Renew,
+        ("leases", &Method::POST) => RequestClass::Grant,
+        ("leases", _) => RequestClass::Revoke,
+        ("locks" | "elections", &Method::POST) => RequestClass::Acquire,
+        ("locks" | "elections", &Method::DELETE) => RequestClass::Release,
+        ("locks" | "elections", _) => RequestClass::Update,
+        ("force", _) => RequestClass::Force,
+        ("keys", &Method::DELETE) => RequestClass::Delete,
+        ("keys", _) => RequestClass::Put,
+        _ => RequestClass::Admin,
     }
 }
 
@@ -346,14 +346,14 @@ mod tests {
 
     #[test]
     fn requests_are_counted_by_what_they_are_about() {
-        assert_eq!(class(&Method::POST, "/v1/leases"), Class::Grant);
-        assert_eq!(class(&Method::POST, "/v1/leases/7/renew"), Class::Renew);
-        assert_eq!(class(&Method::POST, "/v1/leases/renew"), Class::Renew);
-        assert_eq!(class(&Method::POST, "/v1/locks/a/b"), Class::Acquire);
-        assert_eq!(class(&Method::DELETE, "/v1/locks/a"), Class::Release);
-        assert_eq!(class(&Method::GET, "/v1/locks/a"), Class::Read);
-        assert_eq!(class(&Method::GET, "/v1/watch"), Class::Watch);
-        assert_eq!(class(&Method::PUT, "/v1/keys/a"), Class::Put);
-        assert_eq!(class(&Method::PATCH, "/v1/limits"), Class::Admin);
+        assert_eq!(class(&Method::POST, "/v1/leases"), RequestClass::Grant);
+        assert_eq!(class(&Method::POST, "/v1/leases/7/renew"), RequestClass::Renew);
+        assert_eq!(class(&Method::POST, "/v1/leases/renew"), RequestClass::Renew);
+        assert_eq!(class(&Method::POST, "/v1/locks/a/b"), RequestClass::Acquire);
+        assert_eq!(class(&Method::DELETE, "/v1/locks/a"), RequestClass::Release);
+        assert_eq!(class(&Method::GET, "/v1/locks/a"), RequestClass::Read);
+        assert_eq!(class(&Method::GET, "/v1/watch"), RequestClass::Watch);
+        assert_eq!(class(&Method::PUT, "/v1/keys/a"), RequestClass::Put);
+        assert_eq!(class(&Method::PATCH, "/v1/limits"), RequestClass::Admin);
     }
 }

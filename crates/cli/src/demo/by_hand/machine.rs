@@ -20,7 +20,7 @@ const TTL_MS: u64 = 15_000;
 const TERM: Term = Term(1);
 
 /// A state machine with its clock, and what its clients know.
-pub(crate) struct Table {
+pub(crate) struct DemoMachine {
     machine: Machine,
     clock_ms: u64,
     effects: Effects,
@@ -30,7 +30,7 @@ pub(crate) struct Table {
     taken: BTreeMap<(String, String), (LeaseGrant, Token)>,
 }
 
-impl Table {
+impl DemoMachine {
     pub(crate) fn new() -> Self {
         Self {
             machine: Machine::new(Epoch::default()),
