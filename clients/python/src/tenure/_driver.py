@@ -177,6 +177,11 @@ class Driver:
             "metadata": it.get("metadata"),
             "max_hold": seconds(it, "max_hold_ms"),
             "lock_delay": seconds(it, "lock_delay_ms"),
+            "take": it.get("take"),
+            "priority": it.get("priority", 0),
+            "supersede": it.get("supersede"),
+            "min_hold": seconds(it, "min_hold_ms"),
+            "progress_within": seconds(it, "progress_within_ms"),
         }
         source: Any = self._leases[it["lease"]] if it.get("lease") else self._clients[it["handle"]]
         guard = await source.lock(*names, **options).acquire()
@@ -188,6 +193,7 @@ class Driver:
         }
         if guard.slot is not None:
             answer["slot"] = guard.slot
+            answer["taken"] = {str(lock.slot): str(lock.token) for lock in guard.locks}
         return answer
 
     async def do_check(self, it: Json) -> Json:
@@ -257,6 +263,23 @@ class Driver:
 
     async def do_release(self, it: Json) -> None:
         await self._guards[it["guard"]].release()
+
+    async def do_upgrade(self, it: Json) -> Json:
+        guard = self._guards[it["guard"]]
+        await guard.upgrade(seconds(it, "wait_ms"))
+        return {"token": str(guard.token)}
+
+    async def do_downgrade(self, it: Json) -> Json:
+        guard = self._guards[it["guard"]]
+        await guard.downgrade()
+        return {"token": str(guard.token)}
+
+    async def do_hand_on(self, it: Json) -> Json:
+        return {"token": str(await self._guards[it["guard"]].hand_on(it["to"]))}
+
+    async def do_progress(self, it: Json) -> Json:
+        left = await self._guards[it["guard"]].progress(it["number"])
+        return {} if left is None else {"left_ms": round(left * 1000)}
 
     async def do_lease_grant(self, it: Json) -> Json:
         lease = await self._clients[it["handle"]].lease(it["ttl_ms"] / 1000)
@@ -407,6 +430,21 @@ class Driver:
     async def do_force(self, it: Json) -> None:
         client = self._clients[it["handle"]]
         await client.force(it["lock"], int(it["token"]), it["reason"], now=bool(it.get("now")))
+
+    async def do_resize(self, it: Json) -> None:
+        await self._clients[it["handle"]].resize(it["lock"], it.get("slots"))
+
+    async def do_drain(self, it: Json) -> None:
+        await self._clients[it["handle"]].drain(it["prefix"], it["reason"])
+
+    async def do_undrain(self, it: Json) -> Json:
+        return {"existed": await self._clients[it["handle"]].undrain(it["prefix"])}
+
+    async def do_drains(self, it: Json) -> Json:
+        for drain in await self._clients[it["handle"]].drains():
+            if drain.prefix == it["prefix"]:
+                return {"reason": drain.reason, "by": drain.by, "holders": drain.holders}
+        return {}
 
 
 def shown(info: tenure.LockInfo) -> Json:
