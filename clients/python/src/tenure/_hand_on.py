@@ -41,7 +41,7 @@ async def _upgraded(held: HeldLease, lock: HeldLock, ask: Ask) -> _New:
     try:
         update: Update = await stand(held, ask, deadline(held.engine, ask))
     except Error as error:
-        if not may_stand(error):
+        if isinstance(error, Lost) or not may_stand(error):
             raise
         # The answer tells whether the upgrade came first: then the token is another one.
         try:
