@@ -119,7 +119,12 @@ class GuardCore:
         """Another client holds the lock. There is nothing to release any more, except a lease of the guard's own."""
         held, token = self.held, self.locks[0].token
         self.leave()
-        held.update(lambda state, now: state.given_back(token, now) or state.stopped(token))
+
+        def give_away(state: LeaseState, now: Reading) -> None:
+            if state.given_back(token, now) is None:
+                state.stopped(token)
+
+        held.update(give_away)
         if self.own:
             self.engine.clean_up(revoke(held))
         held.signals.pop(token, None)
