@@ -35,8 +35,8 @@ func (c *Client) Resize(ctx context.Context, lock string, slots int) error {
 	return c.resize(ctx, lock, uint32(slots))
 }
 
-// ResizeByRequests leaves the number of slots of a semaphore to the requests again: to the first one after the semaphore
-// was not used.
+// ResizeByRequests leaves the number of slots of a semaphore to the requests again: to the first one after it was not
+// used.
 func (c *Client) ResizeByRequests(ctx context.Context, lock string) error {
 	return c.resize(ctx, lock, 0)
 }
