@@ -170,9 +170,9 @@ async fn lock(made: &Made, command: &Value) -> Answer {
     });
     if let Some(slot) = guard.slot() {
         fields["slot"] = json!(slot);
-        let taken = guard.locks().map(|it| {
-            (it.slot.unwrap_or_default().to_string(), json!(it.token.to_string()))
-        });
+        let taken = guard
+            .locks()
+            .map(|it| (it.slot.unwrap_or_default().to_string(), json!(it.token.to_string())));
         fields["taken"] = Value::Object(taken.collect());
     }
     made.guards.lock().unwrap().insert(text(command, "guard"), (text(command, "handle"), guard));
