@@ -9,6 +9,7 @@ package tenure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -60,13 +61,7 @@ func (c *Client) acquire(ctx context.Context, held *heldLease, locks []string, o
 	if ctx.Err() != nil {
 		return nil, cancelled(ctx, EffectNone)
 	}
-	w := &waiting{client: c, locks: locks, options: options, held: held, isOwn: held == nil}
-	switch {
-	case options.noWait():
-		w.until = time.Now().Add(min(atOnceMax, c.config.Timeout))
-	case options.wait != nil:
-		w.until = time.Now().Add(*options.wait)
-	}
+	w := c.waiting(held, locks, options)
 	var guard *Guard
 	var err error
 	if held != nil {
@@ -83,6 +78,18 @@ func (c *Client) acquire(ctx context.Context, held *heldLease, locks []string, o
 		return guard.raised(ctx, options.fence)
 	}
 	return guard, nil
+}
+
+// waiting begins a request, whose time counts from now. Without a lease it gets one of its own.
+func (c *Client) waiting(held *heldLease, locks []string, options lockOptions) *waiting {
+	w := &waiting{client: c, locks: locks, options: options, held: held, isOwn: held == nil}
+	switch {
+	case options.noWait():
+		w.until = time.Now().Add(min(atOnceMax, c.config.Timeout))
+	case options.wait != nil:
+		w.until = time.Now().Add(*options.wait)
+	}
+	return w
 }
 
 // limited returns a context that also ends when the wait is over, with errOutOfTime as its cause.
@@ -117,8 +124,7 @@ func (w *waiting) under(ctx context.Context) (*Guard, error) {
 	if w.seq != nil {
 		w.seq.done()
 	}
-	var refused *RefusedError
-	if !w.sent || errors.As(err, &refused) && refused.Reason != "WAIT_TIMEOUT" {
+	if !w.mayStand(err) {
 		give()
 		return nil, err
 	}
@@ -130,6 +136,12 @@ func (w *waiting) under(ctx context.Context) (*Guard, error) {
 		}
 	})
 	return nil, err
+}
+
+// mayStand returns whether a request that failed may still stand in the cluster. A refused one is over.
+func (w *waiting) mayStand(err error) bool {
+	var refused *RefusedError
+	return w.sent && (!errors.As(err, &refused) || refused.Reason == "WAIT_TIMEOUT")
 }
 
 // enterLocalQueues waits for the local queues of the locks, in the order of their names.
@@ -266,9 +278,11 @@ func (w *waiting) askAgain(ctx context.Context) (*ask, error) {
 		return nil, err
 	}
 	request := wireRequest{}
+	// A request that was queued and replaced by a newer one of its group must not replace that one.
+	resume := w.queued && w.options.supersede != nil
 	if w.isOwn {
 		request.Acquire = w.options.request(w.locks, w.until)
-		request.Acquire.Lease = decimal(w.held.id)
+		request.Acquire.Lease, request.Acquire.Resume = decimal(w.held.id), resume
 	} else {
 		if w.seq != nil && w.client.plant == plantRetryWithoutID {
 			w.seq.done()
@@ -279,7 +293,7 @@ func (w *waiting) askAgain(ctx context.Context) (*ask, error) {
 				return nil, err
 			}
 			w.request = w.options.request(w.locks, w.until)
-			w.request.Lease = decimal(w.held.id)
+			w.request.Lease, w.request.Resume = decimal(w.held.id), resume
 		}
 		// A repetition under the same number must be identical.
 		request.Acquire = w.request
@@ -323,8 +337,8 @@ func (w *waiting) read(said response) askUpdate {
 	switch {
 	case said.gone:
 		return askUpdate{again: true}
-	case said.waitEnded:
-		return askUpdate{over: true}
+	case said.waitEnded != nil:
+		return said.waitEnded.read()
 	case said.granted != nil:
 		it := said.granted
 		return askUpdate{granted: w.grant(it.Token, it.Slot, it.Locks, it.Revision)}
@@ -343,13 +357,30 @@ func (w *waiting) read(said response) askUpdate {
 	case answer.Ended != nil:
 		return askUpdate{over: true}
 	case answer.Error != nil:
-		meaning := answer.Error.meaning()
-		if meaning.again || meaning.doubt {
-			return askUpdate{again: true, after: meaning.after}
-		}
-		return askUpdate{err: meaning.err}
+		return answer.Error.read()
 	}
 	return askUpdate{err: strange()}
+}
+
+// read reads the end of a wait: replaced by a newer request of its group, refused, or out of time.
+func (e *wireWaitEnded) read() askUpdate {
+	switch {
+	case e.SupersededBy != "":
+		message := fmt.Sprintf("superseded by a newer request of %s, lease %d", e.SupersededBy, e.SupersededByLease)
+		return askUpdate{err: &RefusedError{Reason: "SUPERSEDED", Message: message, effect: EffectNone}}
+	case e.Error != nil:
+		return e.Error.read()
+	}
+	return askUpdate{over: true}
+}
+
+// read reads an error as the outcome of a request for locks.
+func (e *wireError) read() askUpdate {
+	meaning := e.meaning()
+	if meaning.again || meaning.doubt {
+		return askUpdate{again: true, after: meaning.after}
+	}
+	return askUpdate{err: meaning.err}
 }
 
 // grant reads the locks of a grant: a single one stands alone, several are in a list.

@@ -52,6 +52,11 @@ func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) 
 		}
 	}()
 	request := w.options.request(w.locks, w.until)
+	// A repetition of a request that was replaced by a newer one of its group must not replace that one.
+	var same identity
+	if w.options.supersede != nil {
+		same.key = newKey()
+	}
 	reached, cancel := context.WithDeadline(ctx, reach)
 	defer cancel()
 	useful, cancelUseful := context.WithDeadline(reached, worthless)
@@ -77,7 +82,7 @@ func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) 
 		request.NewLease = &wireGrantLease{TTLMs: uint64(timing.ttl.Milliseconds()), Lease: decimal(id), Client: c.config.Name}
 		// Read the clock before the send; a repetition under the same lease also counts from here.
 		pending.sent(c.clock.read())
-		asked := session.ask(wireRequest{Acquire: request})
+		asked := session.ask(same.on(wireRequest{Acquire: request}))
 		if asked == nil {
 			sleep(reached, askPauseMin)
 			continue
@@ -107,6 +112,10 @@ func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) 
 			asked.drop()
 			orphan = false
 			return nil, update.err
+		}
+		if update.over && w.options.supersede != nil {
+			asked.drop()
+			return nil, lostError(loss{cause: CauseGone}, "", 0)
 		}
 		if update.lease == nil {
 			asked.drop()

@@ -43,6 +43,8 @@ type hold struct {
 	guards int
 	// released: the last guard was released.
 	released bool
+	// inDoubt: it is not certain how the lock is held.
+	inDoubt bool
 }
 
 // newGuard creates a guard of what was granted, if the lease can be relied on at this moment. Otherwise it gives back
@@ -77,7 +79,7 @@ func newGuard(ctx context.Context, lease *heldLease, own bool, granted grantedAt
 }
 
 // Token returns the fencing token. Pass it to the resource that the lock protects. For several locks, this is the token
-// of the first by name.
+// of the first by name; each slot of a semaphore has its own in [Guard.Locks].
 func (g *Guard) Token() Token { return g.Locks()[0].Token }
 
 // Name returns the lock's name. For several locks, this is the first by name.
@@ -206,8 +208,7 @@ func (g *Guard) Downgrade(ctx context.Context) error {
 	h.mu.Unlock()
 	for at := range count {
 		lock := g.Locks()[at]
-		old := uint64(lock.Token)
-		hold := &wireHold{Lock: lock.Name, Lease: decimal(h.lease.id), Token: decimal(old)}
+		hold := &wireHold{Lock: lock.Name, Lease: decimal(h.lease.id), Token: decimal(lock.Token)}
 		answer, err := h.lease.numbered(ctx, wireRequest{Downgrade: hold})
 		if err != nil {
 			return err
@@ -215,13 +216,7 @@ func (g *Guard) Downgrade(ctx context.Context) error {
 		if answer.Downgraded == nil {
 			return strange()
 		}
-		new := uint64(answer.Downgraded.Token)
-		h.mu.Lock()
-		h.locks[at].Token = Token(new)
-		h.mu.Unlock()
-		h.lease.listen(new, h.signal)
-		h.lease.with(func(state *leaseState) { state.regranted(old, new, uint64(answer.Revision)) })
-		h.lease.unlisten(old)
+		h.regrant(at, lock.Token, Token(answer.Downgraded.Token), uint64(answer.Revision))
 	}
 	return nil
 }
@@ -315,13 +310,21 @@ func (h *hold) finish(ctx context.Context) error {
 	}
 	defer func() {
 		if !h.own {
-			for _, lock := range h.locks {
-				lease.freeLocalQueue(lock.Name)
+			// Several slots of one semaphore have one place in the local queue.
+			for at, lock := range h.locks {
+				if at == 0 || lock.Name != h.locks[at-1].Name {
+					lease.freeLocalQueue(lock.Name)
+				}
 			}
 		}
 		// What still uses the context learns that the lock is not held any more.
 		h.signal.fire(lostError(loss{cause: CauseReleased}, h.locks[0].Name, h.locks[0].Token))
 	}()
+	if h.inDoubt && !h.own {
+		if err := h.giveBackWhatThereIs(ctx); err != nil {
+			return err
+		}
+	}
 	now := lease.client.clock.read()
 	if h.own && lease.checkGrants(h.locks, now) == nil {
 		// The lease is the guard's own and no lock was taken away: one revoke ends everything.

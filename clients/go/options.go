@@ -17,6 +17,12 @@ type LockOption func(*lockOptions)
 type lockOptions struct {
 	mode        string
 	slots       uint32
+	take        *int // nil for one
+	priority    int
+	supersede   *string
+	minHold     time.Duration
+	progress    time.Duration
+	upgrade     bool
 	wait        *time.Duration // nil for no limit, 0 for not at all
 	ttl         time.Duration
 	window      *time.Duration // nil for the client's
@@ -44,6 +50,30 @@ func Slots(n int) LockOption {
 		o.mode, o.slots = "slot", uint32(n)
 	}
 }
+
+// Take acquires n of the [Slots] of a semaphore, all at once or none. Each slot is one of the guard's [Guard.Locks], with a
+// token of its own. No request passes one that waits for more slots than are free. More than one needs feature level 11.
+func Take(n int) LockOption { return func(o *lockOptions) { o.take = &n } }
+
+// Priority makes the request more urgent, from 0 (the default) to 9: it stands in the queue as if it had asked 30
+// seconds earlier for each step. So it passes only requests that asked within that time before it, and no request waits
+// for ever. A request that does not wait passes no other. Where identity is enabled, the caller needs the verb force for
+// the lock. Needs feature level 8.
+func Priority(priority int) LockOption { return func(o *lockOptions) { o.priority = priority } }
+
+// Supersede replaces the older requests of this group that wait for the same lock, if this one has to wait: for work of
+// which only the newest matters, such as deploys. The older ones are refused with the reason SUPERSEDED. A holder is
+// never replaced. Groups of different principals are different.
+func Supersede(group string) LockOption { return func(o *lockOptions) { o.supersede = &group } }
+
+// MinHold withholds the lock from all clients until d has passed since the grant, even if it is released earlier: for
+// work that must not run twice within a period. The period counts starts, whether or not the work succeeds. A job that a
+// timer starts once per hour takes somewhat less than an hour, so that a timer that is a little early does not skip one.
+func MinHold(d time.Duration) LockOption { return func(o *lockOptions) { o.minHold = d } }
+
+// ProgressWithin promises progress: after the grant, and after each report, a larger number follows within d, reported
+// with [Guard.Progress]. A holder that is alive but stuck loses the lock with [CauseNoProgress]. Needs feature level 9.
+func ProgressWithin(d time.Duration) LockOption { return func(o *lockOptions) { o.progress = d } }
 
 // Wait queues for at most d. When the time is over the request fails with [ErrWaitTimeout] if it was queued, and with
 // [ErrUnknown] or [ErrUnavailable] if no member has answered. Zero is [NoWait].
@@ -124,6 +154,21 @@ func lockOptionsOf(locks []string, options []LockOption) (lockOptions, error) {
 	if len(locks) == 0 {
 		return o, invalid("INVALID_FIELD", "no lock is named")
 	}
+	switch {
+	case o.take != nil && (o.slots == 0 || *o.take < 1 || *o.take > math.MaxInt32):
+		return o, invalid("INVALID_FIELD", "take of %d is not at least 1, or goes without slots", *o.take)
+	case o.priority < 0 || o.priority > 9:
+		return o, invalid("INVALID_FIELD", "a priority of %d is not from 0 to 9", o.priority)
+	case o.minHold < 0:
+		return o, invalid("INVALID_FIELD", "a min hold of %v is negative", o.minHold)
+	case o.progress < 0:
+		return o, invalid("INVALID_FIELD", "progress within %v is negative", o.progress)
+	}
+	if o.supersede != nil {
+		if err := checkName(*o.supersede); err != nil {
+			return o, err
+		}
+	}
 	for _, lock := range locks {
 		if err := checkName(lock); err != nil {
 			return o, err
@@ -137,6 +182,11 @@ func (o *lockOptions) request(locks []string, until time.Time) *wireAcquire {
 	request := &wireAcquire{
 		LockDelayMs: millis(o.lockDelay), Election: o.election, Independent: o.independent, WaitMs: o.waitMs(until),
 	}
+	request.MinHoldMs, request.ProgressWithinMs = millis(o.minHold), millis(o.progress)
+	request.Priority, request.Upgrade = uint32(o.priority), o.upgrade
+	if o.supersede != nil {
+		request.Supersede = *o.supersede
+	}
 	if o.maxHold != 0 {
 		hold := millis(o.maxHold)
 		request.MaxHoldMs = &hold
@@ -144,12 +194,16 @@ func (o *lockOptions) request(locks []string, until time.Time) *wireAcquire {
 	if len(o.metadata) > 0 {
 		request.Metadata, request.MetadataBase64 = textOrBase64(o.metadata)
 	}
+	take := uint32(0)
+	if o.take != nil {
+		take = uint32(*o.take)
+	}
 	if len(locks) == 1 {
-		request.Lock, request.Mode, request.Slots = locks[0], o.mode, o.slots
+		request.Lock, request.Mode, request.Slots, request.Take = locks[0], o.mode, o.slots, take
 		return request
 	}
 	for _, lock := range locks {
-		request.Locks = append(request.Locks, wireLockAsk{Lock: lock, Mode: o.mode, Slots: o.slots})
+		request.Locks = append(request.Locks, wireLockAsk{Lock: lock, Mode: o.mode, Slots: o.slots, Take: take})
 	}
 	return request
 }

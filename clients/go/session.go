@@ -65,7 +65,7 @@ type response struct {
 	answer  *wireAnswer
 	granted *wireGranted
 	// waitEnded: the wait is over without a grant.
-	waitEnded bool
+	waitEnded *wireWaitEnded
 	// gone: the session is over, and nothing more will come.
 	gone bool
 }
@@ -272,9 +272,9 @@ func (s *session) take(message *serverMessage) {
 			asked.tell(response{granted: &message.Grants[at]})
 		}
 	}
-	for _, ended := range message.WaitsEnded {
-		if asked := s.pending[ended.ID]; asked != nil {
-			asked.tell(response{waitEnded: true})
+	for at := range message.WaitsEnded {
+		if asked := s.pending[message.WaitsEnded[at].ID]; asked != nil {
+			asked.tell(response{waitEnded: &message.WaitsEnded[at]})
 		}
 	}
 	s.mu.Unlock()

@@ -59,6 +59,11 @@ type wireAnswer struct {
 	Lock         *wireLockState    `json:"lock"`
 	Key          *wireKeyAnswer    `json:"key"`
 	Explained    *wireExplained    `json:"explained"`
+	HandedOn     *wireNewToken     `json:"handed_on"`
+	Progressed   *wireProgressed   `json:"progressed"`
+	Resized      *struct{}         `json:"resized"`
+	Drained      *struct{}         `json:"drained"`
+	Undrained    *wireUndrained    `json:"undrained"`
 }
 
 type wireError struct {
@@ -121,6 +126,25 @@ type wireLeft struct {
 
 type wireNewToken struct {
 	Token decimal `json:"token"`
+}
+
+type wireProgressed struct {
+	LeftMs *uint64 `json:"left_ms"`
+}
+
+type wireUndrained struct {
+	Existed bool `json:"existed"`
+}
+
+type wireDrainShown struct {
+	Prefix      string  `json:"prefix"`
+	DrainedMs   uint64  `json:"drained_ms"`
+	By          string  `json:"by"`
+	Principal   string  `json:"principal"`
+	Reason      string  `json:"reason"`
+	Created     decimal `json:"created"`
+	Holders     int     `json:"holders"`
+	MoreHolders bool    `json:"more_holders"`
 }
 
 type wireVersion struct {
@@ -223,7 +247,10 @@ type wireLost struct {
 }
 
 type wireWaitEnded struct {
-	ID uint64 `json:"id"`
+	ID                uint64     `json:"id"`
+	SupersededBy      string     `json:"superseded_by"`
+	SupersededByLease decimal    `json:"superseded_by_lease"`
+	Error             *wireError `json:"error"`
 }
 
 type wireLeaseEnded struct {

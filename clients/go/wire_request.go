@@ -67,6 +67,11 @@ type wireRequest struct {
 	GetLock    *wireTarget     `json:"get_lock,omitempty"`
 	GetKey     *wireTarget     `json:"get_key,omitempty"`
 	Explain    *wireWhich      `json:"explain,omitempty"`
+	HandOn     *wireHandOn     `json:"hand_on,omitempty"`
+	Progress   *wireProgress   `json:"progress,omitempty"`
+	Resize     *wireResize     `json:"resize,omitempty"`
+	Drain      *wireDrain      `json:"drain,omitempty"`
+	Undrain    *wireUndrain    `json:"undrain,omitempty"`
 }
 
 // isQuestion returns whether the request changes nothing, however often it is sent.
@@ -75,25 +80,33 @@ func (r *wireRequest) isQuestion() bool {
 }
 
 type wireAcquire struct {
-	Lock           string          `json:"lock,omitempty"`
-	Locks          []wireLockAsk   `json:"locks,omitempty"`
-	Lease          decimal         `json:"lease,omitempty"`
-	NewLease       *wireGrantLease `json:"new_lease,omitempty"`
-	Mode           string          `json:"mode,omitempty"`
-	Slots          uint32          `json:"slots,omitempty"`
-	WaitMs         *uint64         `json:"wait_ms,omitempty"`
-	LockDelayMs    uint64          `json:"lock_delay_ms,omitempty"`
-	MaxHoldMs      *uint64         `json:"max_hold_ms,omitempty"`
-	Metadata       *string         `json:"metadata,omitempty"`
-	MetadataBase64 *string         `json:"metadata_base64,omitempty"`
-	Election       bool            `json:"election,omitempty"`
-	Independent    bool            `json:"independent,omitempty"`
+	Lock             string          `json:"lock,omitempty"`
+	Locks            []wireLockAsk   `json:"locks,omitempty"`
+	Lease            decimal         `json:"lease,omitempty"`
+	NewLease         *wireGrantLease `json:"new_lease,omitempty"`
+	Mode             string          `json:"mode,omitempty"`
+	Slots            uint32          `json:"slots,omitempty"`
+	Take             uint32          `json:"take,omitempty"`
+	WaitMs           *uint64         `json:"wait_ms,omitempty"`
+	LockDelayMs      uint64          `json:"lock_delay_ms,omitempty"`
+	MaxHoldMs        *uint64         `json:"max_hold_ms,omitempty"`
+	Metadata         *string         `json:"metadata,omitempty"`
+	MetadataBase64   *string         `json:"metadata_base64,omitempty"`
+	MinHoldMs        uint64          `json:"min_hold_ms,omitempty"`
+	ProgressWithinMs uint64          `json:"progress_within_ms,omitempty"`
+	Priority         uint32          `json:"priority,omitempty"`
+	Supersede        string          `json:"supersede,omitempty"`
+	Resume           bool            `json:"resume,omitempty"`
+	Upgrade          bool            `json:"upgrade,omitempty"`
+	Election         bool            `json:"election,omitempty"`
+	Independent      bool            `json:"independent,omitempty"`
 }
 
 type wireLockAsk struct {
 	Lock  string `json:"lock"`
 	Mode  string `json:"mode,omitempty"`
 	Slots uint32 `json:"slots,omitempty"`
+	Take  uint32 `json:"take,omitempty"`
 }
 
 type wireGrantLease struct {
@@ -112,6 +125,33 @@ type wireUpdate struct {
 	wireHold
 	Metadata       *string `json:"metadata,omitempty"`
 	MetadataBase64 *string `json:"metadata_base64,omitempty"`
+}
+
+type wireHandOn struct {
+	wireHold
+	To decimal `json:"to"`
+}
+
+type wireProgress struct {
+	wireHold
+	Number decimal `json:"number"`
+}
+
+type wireResize struct {
+	Lock  string `json:"lock"`
+	Slots uint32 `json:"slots"`
+	By    string `json:"by,omitempty"`
+}
+
+type wireDrain struct {
+	Prefix string `json:"prefix"`
+	Reason string `json:"reason"`
+	By     string `json:"by,omitempty"`
+}
+
+type wireUndrain struct {
+	Prefix string `json:"prefix"`
+	By     string `json:"by,omitempty"`
 }
 
 type wireRevoke struct {

@@ -80,6 +80,9 @@ const commands = {
       token: String(held.token),
       tokens: Object.fromEntries(held.locks.map((it) => [it.name, String(it.token)])),
       ...defined({ slot: held.slot }),
+      ...(held.slot === undefined
+        ? {}
+        : { taken: Object.fromEntries(held.locks.map((it) => [it.slot, String(it.token)])) }),
       lease: held.lease,
     };
   },
@@ -123,6 +126,26 @@ const commands = {
   async release(line) {
     await guard(line).release();
     for (const tell of awaiting.get(line.guard) ?? []) tell();
+  },
+
+  async upgrade(line, signal) {
+    const held = guard(line);
+    await held.upgrade(defined({ wait: line.wait_ms, signal }));
+    return { token: String(held.token) };
+  },
+
+  async downgrade(line) {
+    const held = guard(line);
+    await held.downgrade();
+    return { token: String(held.token) };
+  },
+
+  async hand_on(line) {
+    return { token: String(await guard(line).handOn(line.to)) };
+  },
+
+  async progress(line) {
+    return defined({ left_ms: await guard(line).progress(line.number) });
   },
 
   async lease_grant(line) {
@@ -232,6 +255,23 @@ const commands = {
   async force(line) {
     await client(line).force(line.lock, defined({ token: BigInt(line.token), reason: line.reason, now: line.now }));
   },
+
+  async resize(line) {
+    await client(line).resize(line.lock, line.slots ?? null);
+  },
+
+  async drain(line) {
+    await client(line).drain(line.prefix, line.reason);
+  },
+
+  async undrain(line) {
+    return { existed: await client(line).undrain(line.prefix) };
+  },
+
+  async drains(line) {
+    const it = (await client(line).drains()).find((drain) => drain.prefix === line.prefix);
+    return it === undefined ? {} : defined({ reason: it.reason, by: it.by, holders: it.holders });
+  },
 };
 
 function keep(name, held, handle) {
@@ -249,6 +289,11 @@ function lockOptions(line, signal) {
     metadata: line.metadata,
     maxHold: line.max_hold_ms,
     lockDelay: line.lock_delay_ms,
+    take: line.take,
+    priority: line.priority,
+    supersede: line.supersede,
+    minHold: line.min_hold_ms,
+    progressWithin: line.progress_within_ms,
     signal,
   });
 }

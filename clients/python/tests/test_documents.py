@@ -36,7 +36,7 @@ def test_every_call_of_the_readme_exists(server: DevServer) -> None:
     watched = more.replace("for batch in client.watch", "client.put('jobs/1', '1')\nfor batch in client.watch")
     watched = watched.replace("prefix=True)", "prefix=True, from_revision=1)")
     head = "import tenure\nclient = tenure.Client.from_env()\n"
-    run(head + locks + "\nguard.release()\nreport()\n" + watched + "\nclient.close()", server)
+    run(head + locks + "\nguard.release()\nhourly.release()\nreport()\n" + watched + "\nclient.close()", server)
 
 
 @pytest.mark.parametrize("document", ["docs/cron.md", "docs/migrations.md"])

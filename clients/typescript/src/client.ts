@@ -3,7 +3,7 @@ import "./dispose.js";
 import { acquireOwn } from "./acquire.js";
 import { Core, HARMLESS, within } from "./core.js";
 import { milliseconds, type Duration } from "./duration.js";
-import { Lost, StillHeld, StrangeAnswer, Unknown, type Tried } from "./errors.js";
+import { Invalid, Lost, StillHeld, StrangeAnswer, Unknown, type Tried } from "./errors.js";
 import { Election } from "./election.js";
 import type { Guard } from "./guard.js";
 import { Key } from "./key.js";
@@ -14,7 +14,7 @@ import type { ClientOptions, LeaseTimes, LockOptions } from "./options.js";
 import { randomKey } from "./platform/platform.js";
 import { nowMs, sleep } from "./waiting.js";
 import { Watch, type WatchOptions } from "./watch.js";
-import type { Explained, LockShown } from "./wire.js";
+import type { DrainShown, Explained, LockShown } from "./wire.js";
 
 /** How long {@link Client.close} waits unless told otherwise. */
 const CLOSE_MS = 5_000;
@@ -29,6 +29,12 @@ export interface ForceOptions {
   by?: string;
   /** At once, without letting the holder stop first. Only a fence protects the resource then. */
   now?: boolean;
+}
+
+/** Who decided what an operator does. */
+export interface OperatorOptions {
+  /** The name for the history. The client's name unless set. */
+  by?: string;
 }
 
 /**
@@ -148,6 +154,47 @@ export class Client {
     const { answer } = await this.core.call(command, { by: "key", key: randomKey() });
     if (answer.forced === undefined) throw new StrangeAnswer();
     return answer.forced.left_ms;
+  }
+
+  /**
+   * Sets how many slots a semaphore has, also while it is used. From then on this number counts, whatever number a request
+   * names; `null` leaves it to the requests again. More slots are granted at once. With fewer, every holder keeps its
+   * slots, and a client that waits for more slots than there are is refused. Needs feature level 11.
+   */
+  async resize(lock: string, slots: number | null, { by }: OperatorOptions = {}): Promise<void> {
+    if (slots !== null && !(Number.isSafeInteger(slots) && slots > 0)) {
+      throw new Invalid("INVALID_SLOTS", "slots is a number of at least 1");
+    }
+    const resize = { lock: checkedName(lock), slots: slots ?? 0, by: by ?? this.name };
+    const { answer } = await this.core.call({ resize }, { by: "key", key: randomKey() });
+    if (answer.resized === undefined) throw new StrangeAnswer();
+  }
+
+  /**
+   * Closes a prefix: no lock whose name begins so is granted until {@link undrain} opens it. Clients that ask queue, or are
+   * refused with `DRAINING` if they do not wait. Holders keep their locks and finish. The empty prefix is that of every
+   * lock.
+   */
+  async drain(prefix: string, reason: string, { by }: OperatorOptions = {}): Promise<void> {
+    const drain = { prefix, reason, by: by ?? this.name };
+    const { answer } = await this.core.call({ drain }, { by: "key", key: randomKey() });
+    if (answer.drained === undefined) throw new StrangeAnswer();
+  }
+
+  /** Opens a prefix that {@link drain} closed; its queues go on in order. Resolves with whether it was closed. */
+  async undrain(prefix: string, { by }: OperatorOptions = {}): Promise<boolean> {
+    const { answer } = await this.core.call({ undrain: { prefix, by: by ?? this.name } }, { by: "key", key: randomKey() });
+    if (answer.undrained === undefined) throw new StrangeAnswer();
+    return answer.undrained.existed;
+  }
+
+  /** The prefixes that are closed, with how many holders are left below each. */
+  async drains(): Promise<readonly DrainShown[]> {
+    const { core } = this;
+    const session = await core.session(nowMs() + core.settings.timeoutMs);
+    if (session === undefined) throw core.noSession();
+    const page = await core.http.json(session.address, "GET", "/v1/drains", undefined, core.settings.timeoutMs);
+    return (page as { drains: DrainShown[] }).drains;
   }
 
   /**

@@ -1,9 +1,12 @@
 /** Implements the guard: the value that stands for a held lock, tells work to stop in time and releases the lock. */
 import "./dispose.js";
+import { HARMLESS } from "./core.js";
 import { Invalid, Lost, StrangeAnswer, Unavailable } from "./errors.js";
+import { giveBackWhatThereIs, handOnHold, upgradeHold } from "./hand_on.js";
 import type { HeldLease } from "./held_lease.js";
 import type { Standing } from "./lease_state.js";
 import type { Loss } from "./loss.js";
+import type { UpgradeOptions } from "./options.js";
 import { nowMs } from "./waiting.js";
 import { contentFields, type Content } from "./wire.js";
 
@@ -30,6 +33,8 @@ interface GrantState {
   loss: Loss | undefined;
   controller: AbortController | undefined;
   lossListeners: ((loss: Loss) => void)[];
+  /** Whether it is not certain how the lock is held. */
+  inDoubt: boolean;
 }
 
 /**
@@ -62,6 +67,7 @@ export class Guard {
       loss: undefined,
       controller: undefined,
       lossListeners: [],
+      inDoubt: false,
     };
     const tell = (loss: Loss): void => tellLoss(grant, loss);
     let loss: Loss | undefined;
@@ -218,6 +224,63 @@ export class Guard {
     }
   }
 
+  /**
+   * Turns a shared hold into an exclusive one, under a new token, once there is no other holder. The lock stays held all
+   * the time: shared while this waits, before all others in the queue, and shared still if the wait is over first. If
+   * another holder waits for the same already, this one is refused with `DEADLOCK`: release the lock then, so that the
+   * other one can go on. A hold that is exclusive already stays as it is. Needs feature level 10.
+   *
+   * If the `signal` aborts, the client leaves the queue before this rejects. If the outcome cannot be learned, the guard
+   * is lost: stop the work and release it.
+   */
+  async upgrade(options: UpgradeOptions = {}): Promise<void> {
+    const { grant } = this;
+    const lock = this.only();
+    const token = await upgradeHold(grant.held, lock, options, () => doubt(grant));
+    grant.locks[0] = { ...lock, token };
+  }
+
+  /**
+   * Gives the hold to the client of another lease, which must wait for this lock alone, in the same mode. It gets the lock
+   * at once, ahead of all others, under the token that this resolves with; the lock is never free in between. The caller
+   * must have stopped its work. Needs feature level 10.
+   *
+   * If that lease does not wait, this is refused with `NOT_WAITING`, and the lock is held as before. If the outcome is
+   * unknown, the guard is lost: release it.
+   */
+  async handOn(to: string | { readonly id: string }): Promise<bigint> {
+    const { grant } = this;
+    const lock = this.only();
+    const token = await handOnHold(grant.held, lock, typeof to === "string" ? to : to.id, () => doubt(grant));
+    const { held, own } = grant;
+    const isLost = held.giveBack(lock.token) === undefined;
+    grant.guards = 0;
+    this.released = Promise.resolve();
+    // There is nothing to release any more, except a lease that exists for this lock alone.
+    held.core.cleanUp(async () => {
+      if (isLost) await held.farewell([lock.token]).catch(() => undefined);
+      if (own) await held.revoke();
+    });
+    grant.turns();
+    return token;
+  }
+
+  /**
+   * Reports how far the work has come, for a lock that was taken with `progressWithin`. Only a number that is larger than
+   * all before counts as progress; before the first report it is 0. Resolves with the milliseconds within which a larger
+   * number is due, or `undefined` if none was promised. One report counts for all locks of the guard.
+   */
+  async progress(number: number | bigint): Promise<number | undefined> {
+    const { held } = this.grant;
+    const isNumber = typeof number === "bigint" ? BigInt.asUintN(64, number) === number : Number.isSafeInteger(number);
+    if (!isNumber || number < 0) throw new Invalid("INVALID_FIELD", `number is an integer of 64 bits, not ${number}`);
+    const hold = { lock: this.name, lease: held.id, token: String(this.token) };
+    // The number itself makes a repetition harmless.
+    const { answer } = await held.core.call({ progress: { ...hold, number: String(number) } }, HARMLESS);
+    if (answer.progressed === undefined) throw new StrangeAnswer();
+    return answer.progressed.left_ms;
+  }
+
   /** Replaces the metadata of the grant, which others can read. */
   async update(metadata: Content): Promise<void> {
     const { held } = this.grant;
@@ -235,6 +298,15 @@ export class Guard {
     const body = { lock: this.name, lease: id, token: String(this.token) };
     const signed = await core.http.json(session.address, "POST", "/v1/tickets", body, core.settings.timeoutMs);
     return (signed as { ticket: string }).ticket;
+  }
+
+  /** The only lock of the only guard of the grant. */
+  private only(): HeldLock {
+    const { guards, locks } = this.grant;
+    if (guards > 1) throw new Invalid("GUARD_SHARED", "there are other guards of the same hold");
+    if (locks.length !== 1) throw new Invalid("SEVERAL_LOCKS", "the guard stands for several locks");
+    this.check();
+    return this.first;
   }
 
   private get first(): HeldLock {
@@ -271,6 +343,7 @@ async function finish(grant: GrantState, loss: Loss | undefined): Promise<void> 
   const tokens = locks.map((lock) => lock.token);
   const only = locks.length === 1 ? locks[0] : undefined;
   try {
+    if (grant.inDoubt && !own) await giveBackWhatThereIs(held, locks[0]!);
     if (own && loss === undefined) {
       // The lease is the guard's own and no lock was taken away: one revoke ends everything.
       const lost = tokens.map((token) => held.giveBack(token)).some((name) => name === undefined);
@@ -288,6 +361,12 @@ async function finish(grant: GrantState, loss: Loss | undefined): Promise<void> 
     if (own && !held.isRevoked) held.core.cleanUp(() => held.farewell(tokens).finally(() => held.revoke()));
     grant.turns();
   }
+}
+
+/** It is not certain how the lock is held: the guard is lost, and its release gives back what there is. */
+function doubt(grant: GrantState): void {
+  grant.inDoubt = true;
+  for (const lock of grant.locks) grant.held.with((state) => state.taken(lock.token, { cause: "gone" }));
 }
 
 /** Compares the clock. A grant that was given back is not lost. */

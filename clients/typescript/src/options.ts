@@ -6,7 +6,7 @@ import { Invalid } from "./errors.js";
 import { LeaseTiming, LeaseTimingError } from "./lease_timing.js";
 import { checkedName } from "./names.js";
 import { platform, type TlsFiles } from "./platform/platform.js";
-import { contentFields, type Content, type WireAcquire } from "./wire.js";
+import { contentFields, type Content, type SlotFields, type WireAcquire } from "./wire.js";
 
 /** The address to connect to if none is configured. */
 const LOOPBACK = "127.0.0.1:7450";
@@ -63,10 +63,35 @@ export interface LockOptions extends LeaseTimes {
   shared?: boolean;
   /** As one of so many slots of a semaphore. */
   slots?: number;
+  /**
+   * So many of the `slots`, all at once or none: each is one of `guard.locks`, with a token of its own. No request passes
+   * one that waits for more slots than are free. More than one needs feature level 11.
+   */
+  take?: number;
+  /**
+   * How urgent it is, from 0 (the default) to 9: the request stands in the queue as if it had asked 30 seconds earlier for
+   * each step. A request that does not wait passes no other. Where identity is enabled, the caller needs the verb `force`.
+   */
+  priority?: number;
+  /**
+   * The group whose older requests for the same lock this one replaces if it has to wait: they are refused with
+   * `SUPERSEDED`. For work of which only the newest matters. A holder is never replaced.
+   */
+  supersede?: string;
   /** What the grant carries, for others to read. */
   metadata?: Content;
   /** How long the lock may be held at most; longer than the ttl. The cluster then takes it away. */
   maxHold?: Duration;
+  /**
+   * The least time from the grant to the next grant, even if the lock is released earlier: for work that must not run
+   * twice within a period. A job that a timer starts once per hour takes somewhat less than an hour.
+   */
+  minHold?: Duration;
+  /**
+   * Promises progress: after the grant, and after each report, `guard.progress` reports a larger number within this time.
+   * A holder that is alive but stuck loses the lock with the cause `no_progress`.
+   */
+  progressWithin?: Duration;
   /** How long the lock is withheld from others after a hold that its holder did not end itself. */
   lockDelay?: Duration;
   /** Other tasks of the lease go on while this one waits, so deadlock detection ignores this wait. */
@@ -75,11 +100,15 @@ export interface LockOptions extends LeaseTimes {
   onQueued?: (ahead: number) => void;
 }
 
+/** The options of an upgrade. */
+export type UpgradeOptions = Pick<LockOptions, "wait" | "timeout" | "signal" | "independent" | "onQueued">;
+
 /** A lock request, checked. */
 export interface LockRequest {
   readonly locks: readonly string[];
   readonly mode: "exclusive" | "shared" | "slot";
-  readonly slots: number | undefined;
+  /** Which slots to hold, as the message has it. */
+  readonly how: SlotFields;
   readonly waitMs: number | undefined;
   readonly timeoutMs: number | undefined;
   readonly signal: AbortSignal | undefined;
@@ -99,12 +128,24 @@ export function lockRequest(
   const names = (typeof locks === "string" ? [locks] : [...locks]).map(checkedName);
   if (names.length === 0) throw new Invalid("INVALID_FIELD", "locks: there is none");
   if (new Set(names).size < names.length) throw new Invalid("DUPLICATE_LOCK", "the same lock twice in one request");
-  const { shared, slots } = options;
+  const { shared, slots, take, priority, supersede } = options;
   if (shared && slots !== undefined) throw new Invalid("INVALID_FIELD", "shared excludes slots");
   if (slots !== undefined && !(Number.isSafeInteger(slots) && slots > 0)) {
     throw new Invalid("INVALID_SLOTS", "slots is a number of at least 1");
   }
+  if (take !== undefined && !(slots !== undefined && Number.isSafeInteger(take) && take > 0)) {
+    throw new Invalid("INVALID_FIELD", "take is a number of at least 1, and goes with slots");
+  }
   const extra: WireAcquire = {};
+  if (priority !== undefined && !(Number.isSafeInteger(priority) && priority >= 0 && priority <= 9)) {
+    throw new Invalid("INVALID_FIELD", "priority is a number from 0 to 9");
+  }
+  if (priority) extra.priority = priority;
+  if (supersede !== undefined) extra.supersede = checkedName(supersede);
+  const minHoldMs = optionalMilliseconds(options.minHold, "minHold");
+  if (minHoldMs) extra.min_hold_ms = Math.ceil(minHoldMs);
+  const progressWithinMs = optionalMilliseconds(options.progressWithin, "progressWithin");
+  if (progressWithinMs) extra.progress_within_ms = Math.ceil(progressWithinMs);
   if (options.metadata !== undefined) Object.assign(extra, contentFields(options.metadata, "metadata"));
   const maxHoldMs = optionalMilliseconds(options.maxHold, "maxHold");
   if (maxHoldMs !== undefined) extra.max_hold_ms = Math.ceil(maxHoldMs);
@@ -115,7 +156,7 @@ export function lockRequest(
   return {
     locks: names,
     mode: shared ? "shared" : slots === undefined ? "exclusive" : "slot",
-    slots,
+    how: { ...(slots === undefined ? {} : { slots }), ...(take === undefined ? {} : { take }) },
     waitMs: optionalMilliseconds(options.wait, "wait"),
     timeoutMs: optionalMilliseconds(options.timeout, "timeout"),
     signal: options.signal,

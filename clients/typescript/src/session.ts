@@ -8,7 +8,8 @@ import type { Clock } from "./clock.js";
 import { meaningOf } from "./errors.js";
 import { platform } from "./platform/platform.js";
 import type { Socket, SocketEnd, TlsFiles } from "./platform/platform.js";
-import type { Answer, Granted, LeaseEnded, ServerMessage, Welcome, WireError, WireLost, WireRequest } from "./wire.js";
+import type { Answer, Granted, LeaseEnded, ServerMessage, WaitEnded, Welcome } from "./wire.js";
+import type { WireError, WireLost, WireRequest } from "./wire.js";
 
 /** The idle time after which the client sends a ping. */
 const QUIET_US = 2_000_000;
@@ -28,7 +29,7 @@ const UNSENT_BYTES_MAX = 16 * 1024 * 1024;
 export type Response =
   | { readonly kind: "answer"; readonly answer: Answer; readonly revision: bigint }
   | { readonly kind: "granted"; readonly granted: Granted }
-  | { readonly kind: "wait_ended" }
+  | { readonly kind: "wait_ended"; readonly ended: WaitEnded }
   /** The session is over. The outcome of the request is not known. */
   | { readonly kind: "gone" };
 
@@ -316,7 +317,7 @@ export class Session {
       if (granted.id !== undefined) this.pending.get(granted.id)?.put({ kind: "granted", granted });
     }
     for (const ended of message.waits_ended ?? []) {
-      if (ended.id !== undefined) this.pending.get(ended.id)?.put({ kind: "wait_ended" });
+      if (ended.id !== undefined) this.pending.get(ended.id)?.put({ kind: "wait_ended", ended });
     }
     for (const lost of message.losses ?? []) this.events.lockLost(lost, message.leases_ended ?? []);
     for (const ended of message.leases_ended ?? []) this.events.leaseEnded(ended);

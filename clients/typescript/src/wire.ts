@@ -133,6 +133,25 @@ export interface Explained {
   readonly quiet_ms?: number;
 }
 
+/** A prefix that is closed to new grants. */
+export interface DrainShown {
+  /** The prefix; empty if it is that of every lock. */
+  readonly prefix: string;
+  /** How long ago it was closed. */
+  readonly drained_ms: number;
+  /** The name that the operator gave. */
+  readonly by?: string;
+  /** The authenticated caller that closed it. */
+  readonly principal?: string;
+  readonly reason?: string;
+  /** The revision that closed it. */
+  readonly created: Decimal;
+  /** How many holders below it may still be at work. */
+  readonly holders?: number;
+  /** There are more holders than were counted. */
+  readonly more_holders?: boolean;
+}
+
 export interface WireKey {
   readonly key: string;
   readonly value?: string;
@@ -166,12 +185,26 @@ export interface Answer {
   readonly lock?: { readonly lock?: LockShown };
   readonly lease?: { readonly lease?: LeaseShown };
   readonly explained?: Explained;
+  readonly handed_on?: { readonly token: Decimal };
+  readonly progressed?: { readonly left_ms?: number };
+  readonly resized?: object;
+  readonly drained?: object;
+  readonly undrained?: { readonly existed: boolean };
 }
 
 export interface Granted extends WireGrant {
   readonly id?: number;
   readonly lease?: Decimal;
   readonly revision: Decimal;
+}
+
+/** A wait ended without a grant. Without a reason, its time is over. */
+export interface WaitEnded {
+  readonly id?: number;
+  /** The client and the lease of the newer request of its group that has replaced it. */
+  readonly superseded_by?: string;
+  readonly superseded_by_lease?: Decimal;
+  readonly error?: WireError;
 }
 
 export interface WireLost {
@@ -207,24 +240,35 @@ export interface ServerMessage {
   readonly answers?: readonly Answer[];
   readonly grants?: readonly Granted[];
   readonly losses?: readonly WireLost[];
-  readonly waits_ended?: readonly { readonly id?: number }[];
+  readonly waits_ended?: readonly WaitEnded[];
   readonly leases_ended?: readonly LeaseEnded[];
   readonly leader?: WireLeader;
   readonly closing?: WireError;
 }
 
-export interface WireAcquire {
+/** Which slots of a semaphore are asked for. */
+export interface SlotFields {
+  slots?: number;
+  take?: number;
+}
+
+export interface WireAcquire extends SlotFields {
   lock?: string;
-  locks?: ({ lock: string; mode?: string; slots?: number } | string)[];
+  locks?: (({ lock: string; mode?: string } & SlotFields) | string)[];
   lease?: Decimal;
   new_lease?: WireNewLease;
   mode?: string;
-  slots?: number;
   wait_ms?: number;
   metadata?: string;
   metadata_base64?: string;
   max_hold_ms?: number;
   lock_delay_ms?: number;
+  min_hold_ms?: number;
+  progress_within_ms?: number;
+  priority?: number;
+  supersede?: string;
+  resume?: boolean;
+  upgrade?: boolean;
   election?: boolean;
   independent?: boolean;
 }
@@ -273,6 +317,11 @@ export interface Command {
   get_lock?: { name: string; stale?: boolean };
   get_key?: { name: string; stale?: boolean };
   explain?: { lock: string; lease?: Decimal };
+  hand_on?: WireHold & { to: Decimal };
+  progress?: WireHold & { number: Decimal };
+  resize?: { lock: string; slots: number; by?: string };
+  drain?: { prefix: string; reason: string; by?: string };
+  undrain?: { prefix: string; by?: string };
 }
 
 /** A command, and how the cluster recognises it when it is sent again. */

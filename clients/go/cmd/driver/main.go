@@ -37,19 +37,26 @@ type command struct {
 	TimeoutMs  int64    `json:"timeout_ms"`
 	DeadlineMs *int64   `json:"deadline_ms"`
 
-	Lock        string   `json:"lock"`
-	Locks       []string `json:"locks"`
-	WaitMs      *int64   `json:"wait_ms"`
-	TTLMs       int64    `json:"ttl_ms"`
-	Mode        string   `json:"mode"`
-	Slots       *int     `json:"slots"`
-	Metadata    string   `json:"metadata"`
-	MaxHoldMs   int64    `json:"max_hold_ms"`
-	LockDelayMs int64    `json:"lock_delay_ms"`
-	LimitMs     int64    `json:"limit_ms"`
-	Ms          int64    `json:"ms"`
-	LingerMs    int64    `json:"linger_ms"`
-	Workers     int      `json:"workers"`
+	Lock             string   `json:"lock"`
+	Locks            []string `json:"locks"`
+	WaitMs           *int64   `json:"wait_ms"`
+	TTLMs            int64    `json:"ttl_ms"`
+	Mode             string   `json:"mode"`
+	Slots            *int     `json:"slots"`
+	Metadata         string   `json:"metadata"`
+	MaxHoldMs        int64    `json:"max_hold_ms"`
+	LockDelayMs      int64    `json:"lock_delay_ms"`
+	LimitMs          int64    `json:"limit_ms"`
+	Take             *int     `json:"take"`
+	Priority         int      `json:"priority"`
+	Supersede        *string  `json:"supersede"`
+	MinHoldMs        int64    `json:"min_hold_ms"`
+	ProgressWithinMs int64    `json:"progress_within_ms"`
+	To               string   `json:"to"`
+	Number           uint64   `json:"number"`
+	Ms               int64    `json:"ms"`
+	LingerMs         int64    `json:"linger_ms"`
+	Workers          int      `json:"workers"`
 
 	Election string `json:"election"`
 	Value    string `json:"value"`
@@ -57,7 +64,7 @@ type command struct {
 	Key           string  `json:"key"`
 	ExpectVersion *uint64 `json:"expect_version"`
 	ExpectAbsent  bool    `json:"expect_absent"`
-	Prefix        bool    `json:"prefix"`
+	Prefix        any     `json:"prefix"` // true for a watch, text for a drain
 	FromRevision  string  `json:"from_revision"`
 	Token         string  `json:"token"`
 	Reason        string  `json:"reason"`

@@ -59,7 +59,9 @@ func (d *driver) perform(ctx context.Context, it command) (fields, error) {
 		return nil, lead.Proclaim(ctx, []byte(it.Value))
 	case "check", "await_lost", "work", "reenter", "release":
 		return d.guarded(ctx, it)
-	case "observe", "put", "get", "delete", "watch", "show", "explain", "force":
+	case "upgrade", "downgrade", "hand_on", "progress":
+		return d.changed(ctx, it)
+	case "observe", "put", "get", "delete", "watch", "show", "explain", "force", "resize", "drain", "undrain", "drains":
 		return d.atClient(ctx, it)
 	case "exit":
 		return nil, nil
@@ -144,6 +146,21 @@ func lockOptions(it command) []tenure.LockOption {
 	if it.LockDelayMs != 0 {
 		options = append(options, tenure.LockDelay(milliseconds(it.LockDelayMs)))
 	}
+	if it.Take != nil {
+		options = append(options, tenure.Take(*it.Take))
+	}
+	if it.Priority != 0 {
+		options = append(options, tenure.Priority(it.Priority))
+	}
+	if it.Supersede != nil {
+		options = append(options, tenure.Supersede(*it.Supersede))
+	}
+	if it.MinHoldMs != 0 {
+		options = append(options, tenure.MinHold(milliseconds(it.MinHoldMs)))
+	}
+	if it.ProgressWithinMs != 0 {
+		options = append(options, tenure.ProgressWithin(milliseconds(it.ProgressWithinMs)))
+	}
 	return options
 }
 
@@ -185,6 +202,11 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 	out := fields{"token": decimal(guard.Token()), "tokens": tokens, "lease": decimal(guard.Lease())}
 	if slot, ok := guard.Slot(); ok {
 		out["slot"] = slot
+		taken := fields{}
+		for _, lock := range guard.Locks() {
+			taken[strconv.Itoa(*lock.Slot)] = decimal(lock.Token)
+		}
+		out["taken"] = taken
 	}
 	return out, nil
 }
@@ -262,6 +284,38 @@ func (d *driver) campaign(ctx context.Context, it command) (fields, error) {
 	d.objects.leaders.put(it.Leader, lead)
 	d.objects.guards.put(it.Leader, owned[*tenure.Guard]{it.Handle, lead.Guard})
 	return fields{"token": decimal(lead.Token())}, nil
+}
+
+// changed performs a command that changes a hold.
+func (d *driver) changed(ctx context.Context, it command) (fields, error) {
+	of, err := d.objects.guards.get(it.Guard)
+	if err != nil {
+		return nil, err
+	}
+	guard := of.value
+	switch it.Do {
+	case "upgrade":
+		err = guard.Upgrade(ctx, lockOptions(it)...)
+	case "downgrade":
+		err = guard.Downgrade(ctx)
+	case "hand_on":
+		to, wrong := strconv.ParseUint(it.To, 10, 63)
+		if wrong != nil {
+			return nil, &tenure.InvalidError{Reason: "INVALID_FIELD", Message: fmt.Sprintf("%q is no lease", it.To)}
+		}
+		token, err := guard.HandOn(ctx, tenure.LeaseID(to))
+		return fields{"token": decimal(token)}, err
+	default:
+		left, promised, err := guard.Progress(ctx, it.Number)
+		if err != nil || !promised {
+			return nil, err
+		}
+		return fields{"left_ms": left.Milliseconds()}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return fields{"token": decimal(guard.Token())}, nil
 }
 
 // guarded performs a command of a guard.

@@ -50,6 +50,13 @@ func (d *driver) atClient(ctx context.Context, it command) (fields, error) {
 			options = append(options, tenure.Now())
 		}
 		return nil, client.Force(ctx, it.Lock, tenure.Token(token), it.Reason, options...)
+	case "resize":
+		if it.Slots == nil {
+			return nil, client.ResizeByRequests(ctx, it.Lock)
+		}
+		return nil, client.Resize(ctx, it.Lock, *it.Slots)
+	case "drain", "undrain", "drains":
+		return drained(ctx, client, it)
 	case "show":
 		info, err := client.Show(ctx, it.Lock)
 		return shown(info), err
@@ -60,6 +67,25 @@ func (d *driver) atClient(ctx context.Context, it command) (fields, error) {
 		}
 		return shown(explained.Lock), nil
 	}
+}
+
+// drained performs a command about a prefix that is closed to new grants.
+func drained(ctx context.Context, client *tenure.Client, it command) (fields, error) {
+	prefix, _ := it.Prefix.(string)
+	switch it.Do {
+	case "drain":
+		return nil, client.Drain(ctx, prefix, it.Reason)
+	case "undrain":
+		existed, err := client.Undrain(ctx, prefix)
+		return fields{"existed": existed}, err
+	}
+	drains, err := client.Drains(ctx)
+	for _, it := range drains {
+		if it.Prefix == prefix {
+			return fields{"reason": it.Reason, "by": it.By, "holders": it.Holders}, nil
+		}
+	}
+	return nil, err
 }
 
 func shown(info *tenure.LockInfo) fields {

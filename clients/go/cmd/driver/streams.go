@@ -39,7 +39,7 @@ func (d *driver) watch(client *tenure.Client, it command) error {
 		name = it.Lock
 	}
 	start := client.Watch
-	if it.Prefix {
+	if it.Prefix == true {
 		start = client.WatchPrefix
 	}
 	watch, err := start(context.Background(), name, options...)

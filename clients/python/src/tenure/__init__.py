@@ -15,7 +15,7 @@ from ._loss import Loss
 from .client import Client, Observer, Watch
 from .errors import Closed, Compacted, Error, Invalid, Lost, Refused, StillHeld, Timeout, Unavailable, Unknown
 from .guard import Guard, Leadership, Lease, Lock, LossEvent
-from .values import Batch, Event, Holder, KeyValue, Leader, LockInfo
+from .values import Batch, Drain, Event, Holder, KeyValue, Leader, LockInfo
 
 __version__ = "0.1.0"
 
@@ -24,6 +24,7 @@ __all__ = [
     "Client",
     "Closed",
     "Compacted",
+    "Drain",
     "Error",
     "Event",
     "Guard",

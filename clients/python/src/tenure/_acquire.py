@@ -15,7 +15,7 @@ from ._guards import GuardCore, release
 from ._held import HeldLease, HeldLock, Seq
 from ._lease_state import PendingGrant, TooLate
 from ._loss import Loss
-from ._requests import AGAIN, NO, call, meaning_of, strange
+from ._requests import AGAIN, NO, call, meaning_of, request_id, strange
 from ._session import ANSWER, GONE, GRANTED, Asked, Session
 from .errors import NONE, UNKNOWN, Closed, Error, Lost, Refused, Timeout, Unavailable, Unknown
 
@@ -57,7 +57,9 @@ def update_of(kind: str, said: Json, ask: Ask) -> Update:
         return Update(AGAIN)
     if kind == GRANTED:
         return Update(_GRANT, _locks(said, ask), int(said["revision"]))
-    if kind != ANSWER or "ended" in said:
+    if kind != ANSWER:
+        return _wait_ended(said)
+    if "ended" in said:
         return Update(_OVER)
     if "acquired" in said:
         it = said["acquired"]
@@ -68,11 +70,25 @@ def update_of(kind: str, said: Json, ask: Ask) -> Update:
         it = said["queued"]
         return Update(_QUEUED, lease=it.get("lease"), ahead=int(it.get("ahead", 0)))
     if "error" in said:
-        meaning = meaning_of(said["error"])
-        if meaning.what == NO:
-            return Update(NO, error=meaning.error)
-        return Update(AGAIN, after_us=meaning.after_us, error=meaning.error)
+        return _refused(said["error"])
     return Update(NO, error=strange())
+
+
+def _wait_ended(said: Json) -> Update:
+    """Reads the end of a wait without a grant: replaced by a newer request of its group, refused, or out of time."""
+    client = said.get("superseded_by")
+    if client:
+        lease = said.get("superseded_by_lease")
+        message = f"superseded by a newer request of {client}, lease {lease}"
+        return Update(NO, error=Refused("SUPERSEDED", message, {"set_by": client, "lease": lease}))
+    return _refused(said["error"]) if said.get("error") else Update(_OVER)
+
+
+def _refused(error: Json) -> Update:
+    meaning = meaning_of(error)
+    if meaning.what == NO:
+        return Update(NO, error=meaning.error)
+    return Update(AGAIN, after_us=meaning.after_us, error=meaning.error)
 
 
 def _locks(it: Json, ask: Ask) -> List[HeldLock]:
@@ -82,7 +98,7 @@ def _locks(it: Json, ask: Ask) -> List[HeldLock]:
     return [HeldLock(ask.names[0], int(it["token"]), it.get("slot"))]
 
 
-def _deadline(engine: "Engine", ask: Ask) -> Optional[int]:
+def deadline(engine: "Engine", ask: Ask) -> Optional[int]:
     """When the caller wants its answer at the latest."""
     times = [it for it in (ask.wait_us, ask.timeout_us) if it]
     if ask.is_try and ask.timeout_us is None:
@@ -112,7 +128,7 @@ async def acquire(engine: "Engine", ask: Ask, held: Optional[HeldLease]) -> Guar
 
 
 async def _own(engine: "Engine", ask: Ask) -> GuardCore:
-    until, began = _deadline(engine, ask), boot_us()
+    until, began = deadline(engine, ask), boot_us()
     reach = began + engine.settings.timeout_us
     if until is not None:
         reach = min(reach, until + _SLACK_US)
@@ -139,6 +155,8 @@ async def _own_once(engine: "Engine", ask: Ask, until: Optional[int], reach: int
     worthless = began + ask.timing.window_us * 3 // 4
     orphan = _Orphan(engine)
     body = ask.body(_left_ms(ask, until))
+    # A repetition of a request that was replaced by a newer one of its group must not replace that one.
+    identity: Json = {"idempotency_key": request_id()} if ask.is_replaceable else {}
     try:
         while True:
             if engine.closing.is_done:
@@ -153,7 +171,7 @@ async def _own_once(engine: "Engine", ask: Ask, until: Optional[int], reach: int
             new_lease = {"ttl_ms": ask.timing.ttl_us // 1000, "lease": orphan.id, "client": engine.settings.name}
             # The clock is read before the send; a repetition under the same lease also counts from here.
             asking.sent(read())
-            asked = session.ask({"acquire": {**body, "new_lease": new_lease}})
+            asked = session.ask({"acquire": {**body, "new_lease": new_lease}, **identity})
             if asked is None:
                 await engine.loop.sleep(_PAUSE_US / 1e6)
                 continue
@@ -173,6 +191,8 @@ async def _own_once(engine: "Engine", ask: Ask, until: Optional[int], reach: int
                 pause = max(engine.jittered(_PAUSE_US), update.after_us)
                 await engine.loop.sleep_until(min(boot_us() + pause, reach))
                 continue
+            if update.what == _OVER and ask.is_replaceable:
+                raise Lost(Loss(_loss.GONE))
             if update.lease is None:
                 raise strange()
             state = asking.granted(read())
@@ -230,11 +250,12 @@ class _Numbers:
         self._held = held
         self._sent: Optional[_Numbered] = None
 
-    async def request(self, ask: Ask, until: Optional[int]) -> Json:
+    async def request(self, ask: Ask, until: Optional[int], resume: Json) -> Json:
         if self._sent is None or _plant.retry_without_id:
             self._sent = _Numbered(await self._held.seq(), _left_ms(ask, until))
         # A repetition under the same number must be identical.
-        return {"acquire": {**ask.body(self._sent.wait_ms), "lease": self._held.id}, **self._sent.seq.identity()}
+        body = {**ask.body(self._sent.wait_ms), "lease": self._held.id, **resume}
+        return {"acquire": body, **self._sent.seq.identity()}
 
     def drop(self) -> None:
         if self._sent is not None:
@@ -244,7 +265,7 @@ class _Numbers:
 
 async def _under(held: HeldLease, ask: Ask) -> GuardCore:
     engine = held.engine
-    until = _deadline(engine, ask)
+    until = deadline(engine, ask)
     ended, turns = await held.take_turns(ask.names, boot_us() if ask.is_try else until)
     if ended:
         held.give_turns(turns)
@@ -255,21 +276,30 @@ async def _under(held: HeldLease, ask: Ask) -> GuardCore:
         if ask.is_try:
             raise Refused("HELD", f"lock `{ask.names[0]}` is held by this process under the same lease", {})
         raise _wait_timeout(ask)
+    try:
+        update = await stand(held, ask, until)
+    except BaseException as error:
+        if may_stand(error):
+            engine.clean_up(_leave(held, ask, turns))
+        else:
+            held.give_turns(turns)
+        raise
+    return GuardCore.record(held, False, update.locks, update.revision, turns)
+
+
+async def stand(held: HeldLease, ask: Ask, until: Optional[int]) -> Update:
+    """Queues under a lease of the caller until the request is granted, refused or given up."""
     numbers = _Numbers(held)
     try:
-        update = await _Standing(held, ask, numbers, until, queued=False).run(None)
-    except BaseException as error:
-        # A refused request is over; after any other error it may still stand in the cluster. The number goes first: what is
-        # sent from here on tells the cluster that the request was given up, if it still arrives.
-        over = isinstance(error, (Refused, Unavailable)) and not getattr(error, "may_stand", False)
+        return await _Standing(held, ask, numbers, until, queued=False).run(None)
+    finally:
+        # What is sent from here on tells the cluster that the request was given up, if it still arrives.
         numbers.drop()
-        if over:
-            held.give_turns(turns)
-        else:
-            engine.clean_up(_leave(held, ask, turns))
-        raise
-    numbers.drop()
-    return GuardCore.record(held, False, update.locks, update.revision, turns)
+
+
+def may_stand(error: BaseException) -> bool:
+    """Whether a request that failed may still stand in the cluster. A refused one is over."""
+    return not isinstance(error, (Refused, Unavailable)) or getattr(error, "may_stand", False)
 
 
 async def _leave(held: HeldLease, ask: Ask, turns: List[str]) -> None:
@@ -361,11 +391,13 @@ class _Standing:
             self._look()
             session = self._engine.connections.now()
             if session is not None:
+                # A request that was queued and replaced by a newer one of its group must not replace that one.
+                resume: Json = {"resume": True} if self._queued and self._ask.is_replaceable else {}
                 if self._numbers is None:
                     body = self._ask.body(_left_ms(self._ask, self._until))
-                    request: Json = {"acquire": {**body, "lease": self._held.id}}
+                    request: Json = {"acquire": {**body, "lease": self._held.id, **resume}}
                 else:
-                    request = await self._numbers.request(self._ask, self._until)
+                    request = await self._numbers.request(self._ask, self._until, resume)
                 asked = session.ask(request)
                 if asked is not None:
                     self._sent = True

@@ -28,6 +28,11 @@ def check_name(name: object) -> str:
     return name
 
 
+def is_number(value: object, least: int, most: Optional[int] = None) -> bool:
+    """Whether it is an integer of at least `least`, and of at most `most`."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value and (most is None or value <= most)
+
+
 def content(field: str, value: Value) -> Json:
     """A value for the wire: text if it is text, else base64."""
     if isinstance(value, str):
@@ -63,8 +68,13 @@ class Ask:
         ttl: Optional[float] = None,
         shared: bool = False,
         slots: Optional[int] = None,
+        take: Optional[int] = None,
+        priority: int = 0,
+        supersede: Optional[str] = None,
         metadata: Optional[Value] = None,
         max_hold: Optional[float] = None,
+        min_hold: Optional[float] = None,
+        progress_within: Optional[float] = None,
         lock_delay: Optional[float] = None,
         window: Optional[float] = None,
         grace: Optional[float] = None,
@@ -82,7 +92,14 @@ class Ask:
         if slots is not None and (not isinstance(slots, int) or slots < 1):
             raise Invalid("INVALID_SLOTS", f"`slots` is a number of at least 1, not {slots!r}")
         self.mode = "shared" if shared else "slot" if slots is not None else "exclusive"
-        self.slots = slots
+        # How to hold each lock, beside the mode.
+        self.how: Json = {}
+        if slots is not None:
+            self.how["slots"] = slots
+        if take is not None:
+            if slots is None or not is_number(take, 1):
+                raise Invalid("INVALID_FIELD", f"`take` is a number of at least 1, and goes with `slots`, not {take!r}")
+            self.how["take"] = take
         self.wait_us = None if wait is None else min(us(wait, "wait"), FAR_US)
         self.timeout_us = None if timeout is None else min(us(timeout, "timeout"), FAR_US)
         self.timing: LeaseTiming = settings.timing(ttl, window, grace)
@@ -92,6 +109,16 @@ class Ask:
             self.fields.update(content("metadata", metadata))
         if max_hold is not None:
             self.fields["max_hold_ms"] = us(max_hold, "max_hold") // 1000
+        if min_hold:
+            self.fields["min_hold_ms"] = us(min_hold, "min_hold") // 1000
+        if progress_within:
+            self.fields["progress_within_ms"] = us(progress_within, "progress_within") // 1000
+        if not is_number(priority, 0, 9):
+            raise Invalid("INVALID_FIELD", f"`priority` is a number from 0 to 9, not {priority!r}")
+        if priority:
+            self.fields["priority"] = priority
+        if supersede is not None:
+            self.fields["supersede"] = check_name(supersede)
         if lock_delay is not None:
             self.fields["lock_delay_ms"] = us(lock_delay, "lock_delay") // 1000
         if election:
@@ -111,6 +138,11 @@ class Ask:
         return self.wait_us == 0
 
     @property
+    def is_replaceable(self) -> bool:
+        """Whether a newer request of its group may replace it."""
+        return "supersede" in self.fields
+
+    @property
     def is_limited_by_timeout(self) -> bool:
         """Whether the caller's own limit comes before the end of the wait."""
         return self.timeout_us is not None and (not self.wait_us or self.timeout_us <= self.wait_us)
@@ -118,9 +150,7 @@ class Ask:
     def body(self, wait_ms: Optional[int]) -> Json:
         """The request on the wire, without its lease."""
         body: Json = dict(self.fields)
-        how: Json = {"mode": self.mode}
-        if self.slots is not None:
-            how["slots"] = self.slots
+        how: Json = {"mode": self.mode, **self.how}
         if len(self.names) == 1:
             body["lock"] = self.names[0]
             if self.mode != "exclusive":

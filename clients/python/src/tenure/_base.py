@@ -44,8 +44,11 @@ class BaseGuard:
 
     @property
     def tokens(self) -> Dict[str, int]:
-        """The token of each lock."""
-        return {lock.name: lock.token for lock in self._core.locks}
+        """The token of each lock. Of several slots of one semaphore, the first: `locks` has all of them."""
+        tokens: Dict[str, int] = {}
+        for lock in self._core.locks:
+            tokens.setdefault(lock.name, lock.token)
+        return tokens
 
     @property
     def slot(self) -> Optional[int]:

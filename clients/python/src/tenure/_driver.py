@@ -14,6 +14,7 @@ from typing import Any, Awaitable, Callable, Coroutine, Dict, List, Optional, Se
 import tenure
 from tenure import _plant, aio
 from tenure._base import BaseGuard
+from tenure._driver_words import Answered, Unsupported, change_of, error_of, loss_of, seconds, shown
 
 Json = Dict[str, Any]
 
@@ -23,62 +24,6 @@ _STEP = 0.005
 def now_us() -> int:
     """The clock that all drivers on this machine share."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-
-
-class Unsupported(Exception):
-    """The driver does not have the command."""
-
-
-class Answered(Exception):
-    """An outcome whose time was taken on another thread."""
-
-    def __init__(self, at_us: int, error: BaseException) -> None:
-        super().__init__()
-        self.at_us = at_us
-        self.error = error
-
-
-def seconds(command: Json, field: str) -> Optional[float]:
-    """A duration of a command."""
-    return None if command.get(field) is None else command[field] / 1000
-
-
-def error_of(error: BaseException) -> Json:
-    """An exception, in the words of the protocol."""
-    shown: Json = {"message": str(error) or type(error).__name__, "effect": getattr(error, "effect", "none")}
-    if isinstance(error, tenure.Refused):
-        shown.update(kind="refused", reason=error.reason)
-    elif isinstance(error, tenure.Lost):
-        shown.update(kind="lost", **loss_of(error.loss))
-    elif isinstance(error, tenure.Unavailable):
-        shown["kind"] = "unavailable"
-    elif isinstance(error, tenure.Unknown):
-        shown["kind"] = "unknown"
-    elif isinstance(error, tenure.Timeout):
-        shown["kind"] = "timeout"
-    elif isinstance(error, tenure.StillHeld):
-        shown.update(kind="timeout", reason="STILL_HELD")
-    elif isinstance(error, tenure.Closed):
-        shown["kind"] = "closed"
-    elif isinstance(error, tenure.Invalid):
-        shown.update(kind="invalid", reason=error.reason)
-    elif isinstance(error, asyncio.CancelledError):
-        shown["kind"] = "cancelled"
-    elif isinstance(error, Unsupported):
-        shown["kind"] = "unsupported"
-    else:
-        shown.update(kind="driver", message=repr(error))
-    return shown
-
-
-def loss_of(loss: tenure.Loss) -> Json:
-    """A loss, in the words of the protocol."""
-    shown: Json = {"cause": loss.cause}
-    if loss.by is not None:
-        shown["by"] = loss.by
-    if loss.reason is not None:
-        shown["reason"] = loss.reason
-    return shown
 
 
 class Driver:
@@ -177,6 +122,11 @@ class Driver:
             "metadata": it.get("metadata"),
             "max_hold": seconds(it, "max_hold_ms"),
             "lock_delay": seconds(it, "lock_delay_ms"),
+            "take": it.get("take"),
+            "priority": it.get("priority", 0),
+            "supersede": it.get("supersede"),
+            "min_hold": seconds(it, "min_hold_ms"),
+            "progress_within": seconds(it, "progress_within_ms"),
         }
         source: Any = self._leases[it["lease"]] if it.get("lease") else self._clients[it["handle"]]
         guard = await source.lock(*names, **options).acquire()
@@ -188,6 +138,7 @@ class Driver:
         }
         if guard.slot is not None:
             answer["slot"] = guard.slot
+            answer["taken"] = {str(lock.slot): str(lock.token) for lock in guard.locks}
         return answer
 
     async def do_check(self, it: Json) -> Json:
@@ -257,6 +208,23 @@ class Driver:
 
     async def do_release(self, it: Json) -> None:
         await self._guards[it["guard"]].release()
+
+    async def do_upgrade(self, it: Json) -> Json:
+        guard = self._guards[it["guard"]]
+        await guard.upgrade(seconds(it, "wait_ms"))
+        return {"token": str(guard.token)}
+
+    async def do_downgrade(self, it: Json) -> Json:
+        guard = self._guards[it["guard"]]
+        await guard.downgrade()
+        return {"token": str(guard.token)}
+
+    async def do_hand_on(self, it: Json) -> Json:
+        return {"token": str(await self._guards[it["guard"]].hand_on(it["to"]))}
+
+    async def do_progress(self, it: Json) -> Json:
+        left = await self._guards[it["guard"]].progress(it["number"])
+        return {} if left is None else {"left_ms": round(left * 1000)}
 
     async def do_lease_grant(self, it: Json) -> Json:
         lease = await self._clients[it["handle"]].lease(it["ttl_ms"] / 1000)
@@ -408,23 +376,20 @@ class Driver:
         client = self._clients[it["handle"]]
         await client.force(it["lock"], int(it["token"]), it["reason"], now=bool(it.get("now")))
 
+    async def do_resize(self, it: Json) -> None:
+        await self._clients[it["handle"]].resize(it["lock"], it.get("slots"))
 
-def shown(info: tenure.LockInfo) -> Json:
-    """A lock, in the words of the protocol."""
-    answer: Json = {"waiting": info.waiting}
-    if info.holders:
-        answer["holder"] = {"client": info.holders[0].client, "token": str(info.holders[0].token)}
-    return answer
+    async def do_drain(self, it: Json) -> None:
+        await self._clients[it["handle"]].drain(it["prefix"], it["reason"])
 
+    async def do_undrain(self, it: Json) -> Json:
+        return {"existed": await self._clients[it["handle"]].undrain(it["prefix"])}
 
-def change_of(revision: int, event: tenure.Event) -> Json:
-    """A change, in the words of the protocol."""
-    change: Json = {"revision": str(revision), "cause": event.cause, "name": event.name}
-    if event.value is not None:
-        change["value"] = event.value.decode(errors="replace")
-    if event.token is not None:
-        change["token"] = str(event.token)
-    return change
+    async def do_drains(self, it: Json) -> Json:
+        for drain in await self._clients[it["handle"]].drains():
+            if drain.prefix == it["prefix"]:
+                return {"reason": drain.reason, "by": drain.by, "holders": drain.holders}
+        return {}
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ class GuardCore:
         self.signal = Signal()
         self._lock = make_lock()
         self._users = 1
+        self._is_in_doubt = False
 
     @classmethod
     def record(cls, held: HeldLease, own: bool, locks: List[HeldLock], revision: int, turns: List[str]) -> "GuardCore":
@@ -104,6 +105,33 @@ class GuardCore:
         """Whether there are several guards of the grant."""
         return self._users > 1
 
+    def doubt(self) -> None:
+        """It is not certain how the lock is held: the guard is lost, and giving it back gives back what there is."""
+        self._is_in_doubt = True
+
+        def lose_all(state: LeaseState, now: Reading) -> None:
+            for token in self.tokens:
+                state.taken(token, Loss(_loss.GONE))
+
+        self.held.update(lose_all)
+
+    def handed_on(self) -> None:
+        """Another client holds the lock. There is nothing to release any more, except a lease of the guard's own."""
+        held, token = self.held, self.locks[0].token
+        self.leave()
+
+        def give_away(state: LeaseState, now: Reading) -> None:
+            if state.given_back(token, now) is None:
+                state.stopped(token)
+
+        held.update(give_away)
+        if self.own:
+            self.engine.clean_up(revoke(held))
+        held.signals.pop(token, None)
+        self.signal.end()
+        held.give_turns(self.turns)
+        self.engine.settled()
+
     def abandon(self) -> None:
         """Gives the grant back: its caller went away before the guard was handed out."""
         if self.leave():
@@ -128,6 +156,8 @@ class GuardCore:
         held = self.held
         with self.engine.cleaning():
             try:
+                if self._is_in_doubt and not self.own:
+                    await self._give_back_what_there_is()
                 # If the lease is the guard's own and no lock was taken away, one revoke ends everything.
                 if self.own and self.check() is None:
                     held.update(lambda state, now: state.all_stopped(self.tokens))
@@ -142,6 +172,24 @@ class GuardCore:
                 self.signal.end()
                 held.give_turns(self.turns)
                 self.engine.settled()
+
+    async def _give_back_what_there_is(self) -> None:
+        """Leaves the queue of an upgrade, and releases the lock under whichever token the lease holds it."""
+        held, lock = self.held, self.locks[0]
+        seq = await held.seq()
+        try:
+            reply = await _requests.call(held.engine, "leave", {"lock": lock.name, "lease": held.id}, seq=seq)
+            tokens = [int(one["token"]) for one in reply.answer.get("left", {}).get("held", ())]
+        except Refused:
+            tokens = []
+        finally:
+            seq.drop()
+        for token in tokens or [lock.token]:
+            try:
+                await release(held, lock.name, token)
+            except Lost:
+                # It is not held under this token.
+                pass
 
     async def _release_one(self) -> bool:
         token = self.locks[0].token

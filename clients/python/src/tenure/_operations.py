@@ -4,16 +4,17 @@ import secrets
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from . import _http
-from ._ask import Value, check_name, content
+from ._ask import Value, check_name, content, is_number
 from ._clock import boot_us, read
 from ._guards import GuardCore, revoke
-from ._held import HeldLease, HeldLock
+from ._hand_on import regrant
+from ._held import HeldLease
 from ._lease_state import PendingGrant, TooLate
 from ._lease_timing import LeaseTiming
 from ._loss import UNREACHABLE, Loss
 from ._requests import call, request_id, strange
 from .errors import Closed, Invalid, Lost, Refused, Unknown
-from .values import Batch, KeyValue, LockInfo, batch, key_value, lock_info
+from .values import Batch, Drain, KeyValue, LockInfo, batch, drain_of, key_value, lock_info
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -83,14 +84,21 @@ async def downgrade(core: GuardCore) -> None:
             reply = await call(held.engine, "downgrade", body, seq=seq)
         finally:
             seq.drop()
-        new = int(reply.answer["downgraded"]["token"])
-        held.signals[new] = held.signals.pop(lock.token)
-        _regrant(held, lock.token, new, reply.revision)
-        core.locks[at] = HeldLock(lock.name, new, lock.slot)
+        regrant(core, at, int(reply.answer["downgraded"]["token"]), reply.revision)
 
 
-def _regrant(held: HeldLease, old: int, new: int, revision: int) -> None:
-    held.update(lambda state, now: state.regranted(old, new, revision))
+async def progress(core: GuardCore, number: int) -> Optional[float]:
+    """Reports how far the work has come. Returns in how many seconds a larger number is due."""
+    if not is_number(number, 0, (1 << 64) - 1):
+        raise Invalid("INVALID_FIELD", f"`number` is an integer of 64 bits, not {number!r}")
+    held, lock = core.held, core.locks[0]
+    body = {"lock": lock.name, "lease": held.id, "token": str(lock.token), "number": str(number)}
+    # The number itself makes a repetition harmless.
+    reply = await call(held.engine, "progress", body)
+    if "progressed" not in reply.answer:
+        raise strange()
+    left = reply.answer["progressed"].get("left_ms")
+    return None if left is None else float(left) / 1000
 
 
 async def update(core: GuardCore, metadata: Value) -> None:
@@ -195,6 +203,39 @@ async def revoke_lease(engine: "Engine", lease: str, reason: str, by: Optional[s
     if now:
         body["now"] = True
     await call(engine, "revoke", body, key=request_id())
+
+
+async def resize(engine: "Engine", lock: str, slots: Optional[int], by: Optional[str]) -> None:
+    """Sets how many slots a semaphore has, or leaves that to the requests."""
+    if slots is not None and not is_number(slots, 1, (1 << 32) - 1):
+        raise Invalid("INVALID_SLOTS", f"`slots` is a number of at least 1, not {slots!r}")
+    body: Json = {"lock": lock, "slots": slots or 0, "by": by or engine.settings.name}
+    reply = await call(engine, "resize", body, key=request_id())
+    if "resized" not in reply.answer:
+        raise strange()
+
+
+async def drain(engine: "Engine", prefix: str, reason: str, by: Optional[str]) -> None:
+    """Closes a prefix to new grants."""
+    body: Json = {"prefix": prefix, "reason": reason, "by": by or engine.settings.name}
+    reply = await call(engine, "drain", body, key=request_id())
+    if "drained" not in reply.answer:
+        raise strange()
+
+
+async def undrain(engine: "Engine", prefix: str, by: Optional[str]) -> bool:
+    """Opens a prefix, and returns whether it was closed."""
+    body: Json = {"prefix": prefix, "by": by or engine.settings.name}
+    reply = await call(engine, "undrain", body, key=request_id())
+    if "undrained" not in reply.answer:
+        raise strange()
+    return bool(reply.answer["undrained"]["existed"])
+
+
+async def drains(engine: "Engine") -> List[Drain]:
+    """Lists the prefixes that are closed to new grants."""
+    page = await _http.call(engine, "GET", "/v1/drains")
+    return [drain_of(it) for it in page.get("drains", ())]
 
 
 async def locks(engine: "Engine", prefix: str) -> List[LockInfo]:

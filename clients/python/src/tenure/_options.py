@@ -16,6 +16,14 @@ class CampaignOptions(TypedDict, total=False):
     """Seconds that the lease lives after a renewal. Has no effect under a lease of the caller."""
     max_hold: Optional[float]
     """Seconds after which the cluster takes it away. Must be longer than the ttl."""
+    min_hold: Optional[float]
+    """Seconds from the grant during which no client gets it again, even if it is released earlier: once per period."""
+    progress_within: Optional[float]
+    """Seconds within which a larger number is reported with `Guard.progress`, or the cluster takes it away."""
+    priority: int
+    """From 0 to 9: stands in the queue as if it had asked 30 seconds earlier for each step. Needs the verb `force`."""
+    supersede: Optional[str]
+    """The group whose older requests for the same lock this one replaces if it has to wait: they end with `SUPERSEDED`."""
     lock_delay: Optional[float]
     """Seconds for which no other client gets it after a hold that its holder did not end itself."""
     window: Optional[float]
@@ -35,5 +43,7 @@ class LockOptions(CampaignOptions, total=False):
     """Holds it together with other shared holders, never together with an exclusive one."""
     slots: Optional[int]
     """Holds one of so many numbered slots: a semaphore."""
+    take: Optional[int]
+    """Holds so many slots, all at once or none: each is one of `Guard.locks`, with a token of its own."""
     metadata: Optional[Value]
     """What other clients can read of the grant."""

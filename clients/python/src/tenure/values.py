@@ -4,7 +4,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from ._ask import content_of
 
-__all__ = ["Batch", "Event", "Holder", "KeyValue", "Leader", "LockInfo"]
+__all__ = ["Batch", "Drain", "Event", "Holder", "KeyValue", "Leader", "LockInfo"]
 
 
 class KeyValue(NamedTuple):
@@ -65,6 +65,27 @@ class LockInfo(NamedTuple):
     """Everything that the cluster showed."""
 
 
+class Drain(NamedTuple):
+    """A prefix that is closed to new grants."""
+
+    prefix: str
+    """The prefix; empty if it is that of every lock."""
+    since: float
+    """Seconds for which it is closed."""
+    holders: int
+    """How many holders below it may still be at work."""
+    more_holders: bool
+    """There are more holders than were counted."""
+    created: int
+    """The revision that closed it."""
+    by: Optional[str] = None
+    """The name that the operator gave who closed it."""
+    principal: Optional[str] = None
+    """The authenticated caller that closed it."""
+    reason: Optional[str] = None
+    """The reason that was given."""
+
+
 class Event(NamedTuple):
     """One change."""
 
@@ -117,6 +138,20 @@ def key_value(shown: Dict[str, Any]) -> KeyValue:
 def leader(shown: Dict[str, Any]) -> Leader:
     """Reads a leader as the cluster shows it."""
     return Leader(shown["client"], content_of("value", shown), int(shown["token"]), str(shown["lease"]))
+
+
+def drain_of(shown: Dict[str, Any]) -> Drain:
+    """Reads a closed prefix as the cluster shows it."""
+    return Drain(
+        shown["prefix"],
+        shown["drained_ms"] / 1000,
+        int(shown.get("holders", 0)),
+        bool(shown.get("more_holders", False)),
+        int(shown["created"]),
+        shown.get("by"),
+        shown.get("principal"),
+        shown.get("reason"),
+    )
 
 
 def lock_info(name: str, shown: Optional[Dict[str, Any]], detail: Dict[str, Any]) -> LockInfo:

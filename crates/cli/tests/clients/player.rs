@@ -171,7 +171,7 @@ impl Play<'_> {
             let (name, value) = Field { value, ..field.clone() }.sent();
             let value = match (name.as_str(), value) {
                 // A driver plays many scenarios, so streams have names of their own too.
-                ("lock" | "key" | "election" | "stream", Value::String(text)) => {
+                ("lock" | "key" | "election" | "stream" | "prefix", Value::String(text)) => {
                     json!(self.named(&text))
                 }
                 ("locks", Value::Array(all)) => {
@@ -341,7 +341,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// `until LOCK has N waiting`, `is held by A`, `is held`, `is free`, `is revoking`, `is delayed`;
+    /// `until LOCK has N waiting`, `is held by A`, `is held`, `is free`, `is revoking`, `is delayed`, `is resting`;
     /// `until key KEY is VALUE`, `until key KEY is gone`; `until LABEL is answered`.
     fn until(&mut self, words: &[String]) -> Result<(), String> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -393,6 +393,12 @@ impl Play<'_> {
                 let lock = self.named(lock);
                 Box::new(move || {
                     stage.some_holder(&lock, |state| matches!(state, HolderState::Delayed { .. }))
+                })
+            }
+            [lock, "is", "resting"] => {
+                let lock = self.named(lock);
+                Box::new(move || {
+                    stage.some_holder(&lock, |state| matches!(state, HolderState::Resting { .. }))
                 })
             }
             _ => return Err("there is no such condition".to_owned()),

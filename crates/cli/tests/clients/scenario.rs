@@ -88,6 +88,9 @@ const VERBS: &[&str] = &[
     "thaw", "restart", "key", "revoke", "limit", "fill",
 ];
 
+/// The fields that a driver gets as numbers.
+const NUMBERS: &[&str] = &["slots", "take", "priority", "number", "expect_version"];
+
 /// Reads every scenario of a directory, in the order of their names.
 pub(crate) fn read_all(directory: &Path) -> Result<Vec<Scenario>, String> {
     let files =
@@ -195,11 +198,13 @@ fn step(line: &str) -> Result<StepKind, String> {
 fn subject(command: &str) -> Option<&'static str> {
     Some(match command {
         "lock" | "check" | "await_lost" | "work" | "release" | "reenter" | "fork" => "guard",
+        "upgrade" | "downgrade" | "hand_on" | "progress" => "guard",
         "lease_grant" | "lease_release" => "lease",
         "campaign" | "proclaim" | "resign" => "leader",
         "observe" | "watch" => "stream",
         "put" | "get" | "delete" => "key",
-        "show" | "explain" | "force" | "run" => "lock",
+        "show" | "explain" | "force" | "run" | "resize" => "lock",
+        "drain" | "undrain" | "drains" => "prefix",
         "open" | "close" => "handle",
         "cancel" => "of",
         "hello" | "exit" => "",
@@ -215,6 +220,10 @@ pub(crate) fn has_handle(command: &str) -> bool {
         "work",
         "release",
         "reenter",
+        "upgrade",
+        "downgrade",
+        "hand_on",
+        "progress",
         "fork",
         "lease_release",
         "proclaim",
@@ -307,6 +316,8 @@ impl Field {
             "ttl",
             "wait",
             "max_hold",
+            "min_hold",
+            "progress_within",
             "lock_delay",
             "limit",
             "deadline",
@@ -326,7 +337,7 @@ impl Field {
         let value = match self.value.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
             Some(list) => json!(list.split(',').collect::<Vec<_>>()),
             None if self.value == "true" => json!(true),
-            None if ["slots", "expect_version"].contains(&self.name.as_str()) => {
+            None if NUMBERS.contains(&self.name.as_str()) => {
                 self.value.parse::<u64>().map_or(json!(self.value), |number| json!(number))
             }
             None => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tenure_types::Token;
 use tenure_wire::v1;
+use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
@@ -40,11 +41,17 @@ pub(crate) async fn upgrade(
     leaving.sent = None;
     if place == PlaceLeft::Perhaps {
         // The answer tells whether the upgrade came first: then the token is another one.
-        let left = leave_upgrade(held, lock).await;
-        leaving.ask = None;
-        return match left? {
-            Some(granted) => Ok(granted),
-            None => Err(error),
+        let began = Instant::now();
+        return match leave_upgrade(held, lock).await {
+            // Not answered: it is not certain under which token the lock is held. What there is is given back in the
+            // background.
+            Err(Error::Unknown { .. } | Error::Unavailable | Error::Unreachable { .. }) => {
+                Err(Error::Unknown { request: None, waited: began.elapsed() })
+            }
+            left => {
+                leaving.ask = None;
+                left?.ok_or(error)
+            }
         };
     }
     leaving.ask = None;

@@ -13,7 +13,7 @@ from .._engine import Engine
 from .._settings import us
 from .._watching import LeaderFeed, WatchFeed
 from ..errors import Closed
-from ..values import Batch, KeyValue, Leader, LockInfo
+from ..values import Batch, Drain, KeyValue, Leader, LockInfo
 from ..values import leader as read_leader
 from .guard import Campaign, Guard, Lease, Lock, finished
 
@@ -102,8 +102,8 @@ class Client(BaseClient):
         """A request for a lock, or for several at once, all or none: `async with client.lock("deploy") as guard:`.
 
         `wait` seconds are spent in the queue at most: without it there is no limit, 0 does not queue. `timeout` bounds the
-        whole call. Further: `ttl`, `shared`, `slots`, `metadata`, `max_hold`, `lock_delay`, `window`, `grace`, `independent`,
-        `on_queued`. Durations are seconds.
+        whole call. Further: `ttl`, `shared`, `slots`, `take`, `metadata`, `max_hold`, `min_hold`, `lock_delay`, `priority`,
+        `supersede`, `progress_within`, `window`, `grace`, `independent`, `on_queued`. Durations are seconds.
         """
         return Lock(self._live_engine, Ask(self._settings, names, **options))
 
@@ -233,6 +233,30 @@ class Client(BaseClient):
     async def revoke(self, lease: str, reason: str, *, by: Optional[str] = None, now: bool = False) -> None:
         """Ends a lease of another client."""
         await self._do(lambda engine: _operations.revoke_lease(engine, lease, reason, by, now))
+
+    async def resize(self, lock: str, slots: Optional[int], *, by: Optional[str] = None) -> None:
+        """Sets how many slots a semaphore has, also while it is used. `None` leaves it to the requests again.
+
+        From then on this number counts, whatever number a request names. More slots are granted at once. With fewer, every
+        holder keeps its slots; a client that waits for more slots than there are is refused.
+        """
+        await self._do(lambda engine: _operations.resize(engine, check_name(lock), slots, by))
+
+    async def drain(self, prefix: str, reason: str, *, by: Optional[str] = None) -> None:
+        """Closes a prefix: no lock whose name begins so is granted until `undrain` opens it.
+
+        Clients that ask queue, or are refused with `DRAINING` if they do not wait. Holders keep their locks and finish. The
+        empty prefix is that of every lock.
+        """
+        await self._do(lambda engine: _operations.drain(engine, prefix, reason, by))
+
+    async def undrain(self, prefix: str, *, by: Optional[str] = None) -> bool:
+        """Opens a prefix that `drain` closed; its queues go on in order. Returns whether it was closed."""
+        return await self._do(lambda engine: _operations.undrain(engine, prefix, by))
+
+    async def drains(self) -> List[Drain]:
+        """Lists the prefixes that are closed, with how many holders are left below each."""
+        return await self._do(_operations.drains)
 
     # The end.
 

@@ -18,9 +18,10 @@ from typing import (
     Optional,
     Type,
     TypeVar,
+    Union,
 )
 
-from .. import _operations
+from .. import _hand_on, _operations
 from .._acquire import acquire
 from .._ask import Ask, Value
 from .._base import BaseGuard, BaseLease
@@ -242,6 +243,36 @@ class Guard(BaseGuard):
     async def downgrade(self) -> None:
         """Turns an exclusive hold into a shared one, without a gap. The token changes."""
         await finished(self._core.engine.submit(lambda: _operations.downgrade(self._core)))
+
+    async def upgrade(self, wait: Optional[float] = None) -> None:
+        """Turns a shared hold into an exclusive one, once there is no other holder. The token changes.
+
+        The lock stays held all the time: shared while this waits, before all others in the queue, and shared still if the
+        wait is over first. `wait` seconds are spent at most: without it there is no limit, 0 does not wait. If another holder
+        waits for the same already, this one is refused with `DEADLOCK`: release the lock then. After any exception but
+        `Refused`, `Unavailable` and `Invalid` the guard is lost: stop the work and release it.
+        """
+        await finished(self._core.engine.submit(lambda: _hand_on.upgrade(self._core, wait)))
+
+    async def hand_on(self, to: Union[str, BaseLease]) -> int:
+        """Gives the hold to the client of another lease, which waits for this lock alone, in the same mode.
+
+        It gets the lock at once, ahead of all others, under the token that this returns; the lock is never free in between.
+        The work must have stopped. If that lease does not wait, this is refused with `NOT_WAITING`, and the lock is held as
+        before. If the outcome is unknown, the guard is lost.
+        """
+        lease = to.id if isinstance(to, BaseLease) else to
+        token = await finished(self._core.engine.submit(lambda: _hand_on.hand_on(self._core, lease)))
+        self._is_released = True
+        return token
+
+    async def progress(self, number: int) -> Optional[float]:
+        """Reports how far the work has come, for a lock that was taken with `progress_within`.
+
+        Only a number that is larger than all before counts; before the first report it is 0. Returns in how many seconds a
+        larger number is due, or `None` if none was promised. One report counts for all locks of the guard.
+        """
+        return await finished(self._core.engine.submit(lambda: _operations.progress(self._core, number)))
 
     async def ticket(self) -> str:
         """Signs a ticket: a proof of the grant that a fence can check by itself."""

@@ -8,7 +8,7 @@ use tenure::{Client, Error, Guard, LockAsk, LockView, Token, Urgency};
 use tenure_server::os;
 
 use super::convert::{cause, failure, failure_within, loss, time};
-use super::{Answer, Made, streams, text, unknown_name};
+use super::{Answer, Made, holds, streams, text, unknown_name};
 
 /// How often blocking work looks whether it has to stop.
 const STEP: Duration = Duration::from_millis(2);
@@ -29,6 +29,10 @@ pub(super) async fn run(made: &Arc<Made>, command: &Value) -> Answer {
         "run" => run_under(made, command).await,
         "reenter" => reenter(made, command),
         "release" => release(made, command).await,
+        "upgrade" => holds::upgrade(made, command).await,
+        "downgrade" => holds::downgrade(made, command).await,
+        "hand_on" => holds::hand_on(made, command).await,
+        "progress" => holds::progress(made, command).await,
         "cycles" => cycles(made, command).await,
         "lease_grant" => lease_grant(made, command).await,
         "lease_release" => lease_release(made, command).await,
@@ -42,6 +46,10 @@ pub(super) async fn run(made: &Arc<Made>, command: &Value) -> Answer {
         "delete" => delete(made, command).await,
         "show" | "explain" => show(made, command).await,
         "force" => force(made, command).await,
+        "resize" => holds::resize(made, command).await,
+        "drain" => holds::drain(made, command).await,
+        "undrain" => holds::undrain(made, command).await,
+        "drains" => holds::drains(made, command).await,
         "exit" => Ok(json!({})),
         _ => Err(json!({ "kind": "unsupported", "message": "no such command" })),
     }
@@ -120,6 +128,21 @@ fn lock_ask(made: &Made, command: &Value) -> Result<LockAsk, Value> {
     if let Some(slots) = command["slots"].as_u64() {
         ask = ask.slots(u32::try_from(slots).unwrap_or(u32::MAX));
     }
+    if let Some(take) = command["take"].as_u64() {
+        ask = ask.take(u32::try_from(take).unwrap_or(u32::MAX));
+    }
+    if let Some(priority) = command["priority"].as_u64() {
+        ask = ask.priority(u8::try_from(priority).unwrap_or(u8::MAX));
+    }
+    if let Some(group) = command["supersede"].as_str() {
+        ask = ask.supersede(group);
+    }
+    if let Some(min_hold) = time(command, "min_hold_ms") {
+        ask = ask.min_hold(min_hold);
+    }
+    if let Some(within) = time(command, "progress_within_ms") {
+        ask = ask.progress_within(within);
+    }
     if let Some(metadata) = command["metadata"].as_str() {
         ask = ask.metadata(metadata.to_owned());
     }
@@ -147,6 +170,10 @@ async fn lock(made: &Made, command: &Value) -> Answer {
     });
     if let Some(slot) = guard.slot() {
         fields["slot"] = json!(slot);
+        let taken = guard
+            .locks()
+            .map(|it| (it.slot.unwrap_or_default().to_string(), json!(it.token.to_string())));
+        fields["taken"] = Value::Object(taken.collect());
     }
     made.guards.lock().unwrap().insert(text(command, "guard"), (text(command, "handle"), guard));
     Ok(fields)

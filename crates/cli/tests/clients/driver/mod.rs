@@ -2,6 +2,7 @@
 
 mod commands;
 mod convert;
+mod holds;
 mod streams;
 
 use std::collections::BTreeMap;

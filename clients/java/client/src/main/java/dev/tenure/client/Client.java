@@ -304,6 +304,79 @@ public final class Client implements AutoCloseable {
   }
 
   /**
+   * Sets how many slots a semaphore has, also while it is used. From then on this number counts, whatever number a
+   * request names. More slots are granted at once. With fewer, every holder keeps its slots, and a client that waits for
+   * more slots than there are is refused. Needs feature level 11.
+   *
+   * @param lock the name of the semaphore
+   * @param slots the number of slots
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void resize(String lock, int slots) throws InterruptedException {
+    if (slots < 1) {
+      throw new InvalidRequestException("INVALID_SLOTS", "a semaphore has one slot at least");
+    }
+    sendSize(lock, slots);
+  }
+
+  /**
+   * Leaves the number of slots of a semaphore to the requests again: to the first one after it was not used.
+   *
+   * @param lock the name of the semaphore
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void resizeByRequests(String lock) throws InterruptedException {
+    sendSize(lock, 0);
+  }
+
+  private void sendSize(String lock, int slots) throws InterruptedException {
+    AskOptions.checkName(lock);
+    ObjectNode command = Json.object();
+    command.putObject("resize").put("lock", lock).put("slots", slots).put("by", name());
+    Futures.await(core.request(command, "resized", Identity.random()), () -> {});
+  }
+
+  /**
+   * Closes a prefix: no lock whose name begins so is granted until {@link #undrain} opens it. Clients that ask queue, or
+   * are refused with {@code DRAINING} if they do not wait. Holders keep their locks and finish.
+   *
+   * @param prefix the beginning of the names; empty for all locks
+   * @param reason why, for those who wait
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void drain(String prefix, String reason) throws InterruptedException {
+    ObjectNode command = Json.object();
+    command.putObject("drain").put("prefix", prefix).put("reason", reason).put("by", name());
+    Futures.await(core.request(command, "drained", Identity.random()), () -> {});
+  }
+
+  /**
+   * Opens a prefix that {@link #drain} closed; its queues go on in order.
+   *
+   * @param prefix the prefix, exactly as it was closed
+   * @return whether it was closed
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public boolean undrain(String prefix) throws InterruptedException {
+    ObjectNode command = Json.object();
+    command.putObject("undrain").put("prefix", prefix).put("by", name());
+    JsonNode opened = Futures.await(core.request(command, "undrained", Identity.random()), () -> {});
+    return opened.path("existed").asBoolean();
+  }
+
+  /**
+   * Lists the prefixes that are closed, with how many holders are left below each.
+   *
+   * @return the prefixes, in order
+   * @throws InterruptedException if the thread is interrupted
+   */
+  public List<Drain> drains() throws InterruptedException {
+    List<Drain> drains = new ArrayList<>();
+    Futures.await(HttpCalls.ask(core, "/v1/drains", null), () -> {}).path("drains").forEach(it -> drains.add(Drain.of(it)));
+    return drains;
+  }
+
+  /**
    * Closes the client: takes no more requests, gives up every place in a queue, ends every lease without open guards,
    * and waits until the cluster has acknowledged that and every guard is closed.
    *

@@ -1,14 +1,17 @@
 package dev.tenure.client;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import dev.tenure.client.internal.Futures;
 import dev.tenure.client.internal.Hold;
 import dev.tenure.client.internal.HttpCalls;
 import dev.tenure.client.internal.Json;
+import dev.tenure.client.internal.Upgrade;
 import dev.tenure.client.internal.WorkThread;
 import java.lang.System.Logger;
 import java.lang.System.Logger.Level;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -277,6 +280,84 @@ public final class Guard implements AutoCloseable {
       throw new RefusedException("GUARD_SHARED", "there are other guards of the same hold", null);
     }
     Futures.await(hold.downgrade(), () -> {});
+  }
+
+  /**
+   * Turns a shared hold into an exclusive one, under a new token, once there is no other holder. The lock stays held all
+   * the time: shared while this waits, before all others in the queue, and shared still if the wait is over first. If
+   * another holder waits for the same already, this one is refused with {@code DEADLOCK}: release the lock then, so that
+   * the other one can go on. A hold that is exclusive already stays as it is. Needs feature level 10.
+   *
+   * <p>If the outcome cannot be learned, the guard is lost: stop the work and close it.
+   *
+   * @param wait how long to wait at most; zero for not at all
+   * @throws InterruptedException if the thread is interrupted; the lease leaves the queue, and if the upgrade came first,
+   *     it counts
+   * @throws RefusedException if the hold stays shared: {@code HELD}, {@code WAIT_TIMEOUT}, {@code DEADLOCK}; with {@code
+   *     GUARD_SHARED} while other guards of the same hold exist, with {@code SEVERAL_LOCKS} if there are several locks
+   */
+  public void upgrade(Duration wait) throws InterruptedException {
+    only();
+    Upgrade upgrade = Upgrade.start(hold, wait);
+    Futures.await(upgrade.result(), upgrade::abandon);
+  }
+
+  /**
+   * Does what {@link #upgrade(Duration)} does, and waits as long as it takes.
+   *
+   * @throws InterruptedException if the thread is interrupted
+   */
+  public void upgrade() throws InterruptedException {
+    upgrade(null);
+  }
+
+  /**
+   * Gives the hold to the client of another lease, which must wait for this lock alone, in the same mode. It gets the lock
+   * at once, ahead of all others; the lock is never free in between. The work must have stopped. Needs feature level 10.
+   *
+   * <p>If the outcome is unknown, the guard is lost: close it.
+   *
+   * @param lease the id of the other lease, as {@link Lease#id} returns it
+   * @return the token of the other client's grant
+   * @throws RefusedException with {@code NOT_WAITING} if that lease does not wait; the lock is held as before
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public long handOn(String lease) throws InterruptedException {
+    if (!lease.matches("[0-9]{1,19}")) {
+      throw new InvalidRequestException("INVALID_FIELD", "`" + lease + "` is no id of a lease");
+    }
+    only();
+    long token = Futures.await(hold.handOn(lease), () -> {});
+    open.set(false);
+    return token;
+  }
+
+  /**
+   * Reports how far the work has come, for a lock that was taken with {@link LockRequest#progressWithin}. Only a number
+   * that is larger than all before counts as progress; before the first report it is 0. One report counts for all locks
+   * of the guard.
+   *
+   * @param number the number
+   * @return in how much time a larger number is due; empty if none was promised
+   * @throws InterruptedException if the thread is interrupted
+   */
+  public Optional<Duration> progress(long number) throws InterruptedException {
+    if (number < 0) {
+      throw new InvalidRequestException("INVALID_FIELD", "progress cannot be negative");
+    }
+    JsonNode left = Futures.await(hold.progress(number), () -> {}).path("left_ms");
+    return left.isNumber() ? Optional.of(Duration.ofMillis(left.asLong())) : Optional.empty();
+  }
+
+  /** Checks that this is the only guard of its hold, and that it stands for one lock. */
+  private void only() {
+    check();
+    if (hold.isShared()) {
+      throw new RefusedException("GUARD_SHARED", "there are other guards of the same hold", null);
+    }
+    if (hold.locks().size() != 1) {
+      throw new RefusedException("SEVERAL_LOCKS", "the guard stands for several locks", null);
+    }
   }
 
   /**

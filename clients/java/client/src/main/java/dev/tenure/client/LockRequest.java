@@ -56,6 +56,70 @@ public final class LockRequest {
   }
 
   /**
+   * Acquires several of the {@link #slots} of the semaphore, all at once or none. Each slot is one of the guard's {@link
+   * Guard#locks}, with a token of its own. No request passes one that waits for more slots than are free. More than one
+   * needs feature level 11.
+   *
+   * @param slots how many to hold
+   * @return this request
+   */
+  public LockRequest take(int slots) {
+    ask.take = slots;
+    return this;
+  }
+
+  /**
+   * Makes the request more urgent: it stands in the queue as if it had asked 30 seconds earlier for each step. So it
+   * passes only requests that asked within that time before it, and no request waits for ever. A request that does not
+   * wait passes no other. Where identity is enabled, the caller needs the verb {@code force} for the lock.
+   *
+   * @param priority from 0, the default, to 9
+   * @return this request
+   */
+  public LockRequest priority(int priority) {
+    ask.priority = priority;
+    return this;
+  }
+
+  /**
+   * Replaces the older requests of this group that wait for the same lock, if this one has to wait: for work of which
+   * only the newest matters, such as deploys. The older ones are refused with {@code SUPERSEDED}. A holder is never
+   * replaced. Groups of different principals are different.
+   *
+   * @param group the name of the group
+   * @return this request
+   */
+  public LockRequest supersede(String group) {
+    ask.supersede = group;
+    return this;
+  }
+
+  /**
+   * Withholds the lock from all clients until this time has passed since the grant, even if it is released earlier: for
+   * work that must not run twice within a period. The period counts starts, whether or not the work succeeds. A job that
+   * a timer starts once per hour takes somewhat less than an hour.
+   *
+   * @param time the least time from grant to grant
+   * @return this request
+   */
+  public LockRequest minHold(Duration time) {
+    ask.minHold = time;
+    return this;
+  }
+
+  /**
+   * Promises progress: after the grant, and after each report, a larger number follows within this time, reported with
+   * {@link Guard#progress}. A holder that is alive but stuck loses the lock with {@link Cause#NO_PROGRESS}.
+   *
+   * @param time the time
+   * @return this request
+   */
+  public LockRequest progressWithin(Duration time) {
+    ask.progressWithin = time;
+    return this;
+  }
+
+  /**
    * Queues for at most this long; zero does not queue. Without it, the request waits as long as it takes.
    *
    * @param time the wait

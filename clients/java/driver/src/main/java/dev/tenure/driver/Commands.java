@@ -87,6 +87,18 @@ final class Commands {
         ok.put("token", Long.toUnsignedString(again.token()));
       }
       case "release" -> guard(c).release();
+      case "upgrade", "downgrade" -> {
+        if (c.path("do").asText().equals("downgrade")) {
+          guard(c).downgrade();
+        } else if (c.has("wait_ms")) {
+          guard(c).upgrade(millis(c, "wait_ms"));
+        } else {
+          guard(c).upgrade();
+        }
+        ok.put("token", Long.toUnsignedString(guard(c).token()));
+      }
+      case "hand_on" -> ok.put("token", Long.toUnsignedString(guard(c).handOn(c.path("to").asText())));
+      case "progress" -> guard(c).progress(c.path("number").asLong()).ifPresent(it -> ok.put("left_ms", it.toMillis()));
       case "cycles" -> ok.put("cycles", Cycles.run(client(c), c.path("workers").asInt(), millis(c, "ms")));
       case "lease_grant" -> {
         Lease lease = client(c).lease(millis(c, "ttl_ms"));
@@ -121,6 +133,20 @@ final class Commands {
           client(c).force(c.path("lock").asText(), token, c.path("reason").asText());
         }
       }
+      case "resize" -> {
+        if (c.has("slots")) {
+          client(c).resize(c.path("lock").asText(), c.path("slots").asInt());
+        } else {
+          client(c).resizeByRequests(c.path("lock").asText());
+        }
+      }
+      case "drain" -> client(c).drain(c.path("prefix").asText(), c.path("reason").asText());
+      case "undrain" -> ok.put("existed", client(c).undrain(c.path("prefix").asText()));
+      case "drains" -> client(c).drains().stream()
+          .filter(it -> it.prefix().equals(c.path("prefix").asText()))
+          .forEach(it -> {
+            ok.put("reason", it.reason().orElse(null)).put("by", it.by().orElse(null)).put("holders", it.holders());
+          });
       case "exit" -> {
         // The process ends after the answer.
       }
@@ -186,7 +212,11 @@ final class Commands {
     Guard guard = options(request, c).acquire();
     keep(c, c.path("guard").asText(), guard);
     ok.put("token", Long.toUnsignedString(guard.token())).put("lease", guard.lease());
-    guard.slot().ifPresent(slot -> ok.put("slot", slot));
+    guard.slot().ifPresent(slot -> {
+      ok.put("slot", slot);
+      ObjectNode taken = ok.putObject("taken");
+      guard.locks().forEach(it -> taken.put("" + it.slot().getAsInt(), Long.toUnsignedString(it.token())));
+    });
     ObjectNode tokens = ok.putObject("tokens");
     for (HeldLock it : guard.locks()) {
       tokens.put(it.name(), Long.toUnsignedString(it.token()));
@@ -214,6 +244,21 @@ final class Commands {
     }
     if (c.has("lock_delay_ms")) {
       request.lockDelay(millis(c, "lock_delay_ms"));
+    }
+    if (c.has("take")) {
+      request.take(c.path("take").asInt());
+    }
+    if (c.has("priority")) {
+      request.priority(c.path("priority").asInt());
+    }
+    if (c.has("supersede")) {
+      request.supersede(c.path("supersede").asText());
+    }
+    if (c.has("min_hold_ms")) {
+      request.minHold(millis(c, "min_hold_ms"));
+    }
+    if (c.has("progress_within_ms")) {
+      request.progressWithin(millis(c, "progress_within_ms"));
     }
     if (c.has("limit_ms")) {
       request.timeout(millis(c, "limit_ms"));

@@ -60,7 +60,12 @@ public abstract class Acquisition {
     if (held == null) {
       ask.timing(core.settings);
     }
-    Acquisition made = held == null ? new OwnAcquisition(core, ask) : new LeaseAcquisition(held, ask);
+    return run(held == null ? new OwnAcquisition(core, ask) : new LeaseAcquisition(held, ask));
+  }
+
+  static <T extends Acquisition> T run(T request) {
+    Acquisition made = request;
+    Core core = made.core;
     core.loop.run(() -> {
       if (core.isClosing()) {
         made.fail(new ClosedException());
@@ -69,7 +74,7 @@ public abstract class Acquisition {
       made.unlisten = core.onClosing(() -> made.stop(new ClosedException()));
       made.begin();
     });
-    return made;
+    return request;
   }
 
   public CompletableFuture<Hold> result() {

@@ -11,6 +11,7 @@ import java.util.function.LongConsumer;
 /** All options of a lock request except its lease. */
 public final class AskOptions {
   private static final int NAME_BYTES_MAX = 512;
+  private static final int PRIORITY_MAX = 9;
 
   /** How a lock is asked for. */
   public enum Mode {
@@ -22,6 +23,20 @@ public final class AskOptions {
   public final List<String> locks;
   public Mode mode = Mode.EXCLUSIVE;
   public int slots;
+
+  /** How many slots to hold at once; null for one. */
+  public Integer take;
+
+  public int priority;
+
+  /** The group whose older requests this one replaces; null for none. */
+  public String supersede;
+
+  public Duration minHold;
+  public Duration progressWithin;
+
+  /** Whether this turns the shared hold of the lease into an exclusive one. */
+  boolean upgrade;
 
   /** How long to queue: null for no limit, zero for not at all. */
   public Duration wait;
@@ -59,7 +74,16 @@ public final class AskOptions {
     if (mode == Mode.SLOT && slots < 1) {
       throw new InvalidRequestException("INVALID_SLOTS", "a semaphore has one slot at least");
     }
-    for (Duration time : new Duration[] {wait, timeout, lockDelay, maxHold}) {
+    if (take != null && (mode != Mode.SLOT || take < 1)) {
+      throw new InvalidRequestException("INVALID_FIELD", "`take` is at least 1, and goes with `slots`");
+    }
+    if (priority < 0 || priority > PRIORITY_MAX) {
+      throw new InvalidRequestException("INVALID_FIELD", "a priority is 0 to " + PRIORITY_MAX);
+    }
+    if (supersede != null) {
+      checkName(supersede);
+    }
+    for (Duration time : new Duration[] {wait, timeout, lockDelay, maxHold, minHold, progressWithin}) {
       if (time != null && time.isNegative()) {
         throw new InvalidRequestException("INVALID_FIELD", "a time cannot be negative");
       }
@@ -107,6 +131,21 @@ public final class AskOptions {
     if (maxHold != null) {
       acquire.put("max_hold_ms", maxHold.toMillis());
     }
+    if (minHold != null && !minHold.isZero()) {
+      acquire.put("min_hold_ms", minHold.toMillis());
+    }
+    if (progressWithin != null && !progressWithin.isZero()) {
+      acquire.put("progress_within_ms", progressWithin.toMillis());
+    }
+    if (priority > 0) {
+      acquire.put("priority", priority);
+    }
+    if (supersede != null) {
+      acquire.put("supersede", supersede);
+    }
+    if (upgrade) {
+      acquire.put("upgrade", true);
+    }
     if (metadata != null) {
       Json.putBytes(acquire, "metadata", metadata);
     }
@@ -124,6 +163,9 @@ public final class AskOptions {
       to.put("mode", "shared");
     } else if (mode == Mode.SLOT) {
       to.put("mode", "slot").put("slots", slots);
+      if (take != null) {
+        to.put("take", take);
+      }
     }
   }
 }

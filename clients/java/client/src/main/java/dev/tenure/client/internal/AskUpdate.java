@@ -2,6 +2,7 @@ package dev.tenure.client.internal;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import dev.tenure.client.HeldLock;
+import dev.tenure.client.RefusedException;
 import dev.tenure.client.TenureException;
 import java.util.ArrayList;
 import java.util.List;
@@ -27,8 +28,8 @@ sealed interface AskUpdate {
     if (response instanceof Session.Response.Granted it) {
       return granted(ask, it.grant(), Json.decimal(it.grant(), "revision"));
     }
-    if (response instanceof Session.Response.WaitEnded) {
-      return new Over();
+    if (response instanceof Session.Response.WaitEnded it) {
+      return waitEnded(it.ended());
     }
     if (!(response instanceof Session.Response.Answer it)) {
       return new Again(0);
@@ -47,7 +48,20 @@ sealed interface AskUpdate {
     if (!answer.has("error")) {
       return new No(Meaning.strange());
     }
-    Meaning meaning = Meaning.of(answer.path("error"));
+    return refused(answer.path("error"));
+  }
+
+  /** Reads the end of a wait: replaced by a newer request of its group, refused, or out of time. */
+  private static AskUpdate waitEnded(JsonNode ended) {
+    if (ended.has("superseded_by")) {
+      String by = Json.string(ended, "superseded_by") + ", lease " + Json.string(ended, "superseded_by_lease");
+      return new No(new RefusedException("SUPERSEDED", "superseded by a newer request of " + by, null));
+    }
+    return ended.has("error") ? refused(ended.path("error")) : new Over();
+  }
+
+  private static AskUpdate refused(JsonNode error) {
+    Meaning meaning = Meaning.of(error);
     if (meaning instanceof Meaning.No no) {
       return new No(no.error());
     }

@@ -1,11 +1,15 @@
 package dev.tenure.client.internal;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import dev.tenure.client.Cause;
 import dev.tenure.client.ClosedException;
 import dev.tenure.client.HeldLock;
 import dev.tenure.client.Lost;
 import dev.tenure.client.LostException;
+import dev.tenure.client.RefusedException;
 import dev.tenure.client.Standing;
+import dev.tenure.client.UnavailableException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -21,6 +25,9 @@ public final class Hold {
   private final long revision;
   private final AtomicInteger guards = new AtomicInteger(1);
   private volatile List<HeldLock> locks;
+
+  /** It is not certain how the lock is held. */
+  private volatile boolean inDoubt;
 
   private Hold(HeldLease held, boolean own, List<HeldLock> locks, long revision, LocalQueue.Turn turn) {
     this.held = held;
@@ -111,7 +118,15 @@ public final class Hold {
 
   private CompletableFuture<Void> finish() {
     List<Long> tokens = locks.stream().map(HeldLock::token).toList();
-    return held.finish(tokens, own).whenComplete((nothing, error) -> {
+    CompletableFuture<Void> done = new CompletableFuture<>();
+    CompletableFuture<Void> before =
+        inDoubt && !own ? giveBackWhatThereIs() : CompletableFuture.completedFuture(null);
+    before.whenComplete((nothing, failed) -> {
+      CompletableFuture<Void> finished = held.finish(tokens, own);
+      finished = inDoubt && own ? Futures.both(finished, held.revoke()) : finished;
+      finished.whenComplete((none, error) -> Futures.pass(null, failed != null ? failed : error, done));
+    });
+    return done.whenComplete((nothing, error) -> {
       if (turn != null) {
         turn.close();
       }
@@ -143,21 +158,108 @@ public final class Hold {
         done.completeExceptionally(error);
         return;
       }
-      long token = Json.decimal(reply.result(), "token");
-      List<HeldLock> changed = new ArrayList<>(locks);
-      changed.set(at, new HeldLock(old.name(), token, old.slot()));
-      locks = List.copyOf(changed);
-      held.regranted(old.token(), token, reply.revision());
+      regrant(at, Json.decimal(reply.result(), "token"), reply.revision());
       downgrade(at + 1, done);
     });
+  }
+
+  /** Moves one lock to another token. On the loop. */
+  void regrant(int at, long token, long revision) {
+    HeldLock old = locks.get(at);
+    if (old.token() == token) {
+      return;
+    }
+    List<HeldLock> changed = new ArrayList<>(locks);
+    changed.set(at, new HeldLock(old.name(), token, old.slot()));
+    locks = List.copyOf(changed);
+    held.regranted(old.token(), token, revision);
+  }
+
+  /** It is not certain how the lock is held: it is lost, and giving it back gives back what there is. On the loop. */
+  void doubt() {
+    inDoubt = true;
+    held.act(state -> locks.forEach(it -> state.taken(it.token(), Lost.of(Cause.GONE))));
+  }
+
+  /** Leaves the queue of an upgrade, and releases the lock under whichever token the lease holds it. */
+  private CompletableFuture<Void> giveBackWhatThereIs() {
+    HeldLock lock = locks.get(0);
+    ObjectNode command = Json.object();
+    command.putObject("leave").put("lock", lock.name()).put("lease", held.name());
+    CompletableFuture<Void> done = new CompletableFuture<>();
+    held.numbered(command, "left").whenComplete((reply, error) -> {
+      if (error != null && !(error instanceof RefusedException)) {
+        done.completeExceptionally(error);
+        return;
+      }
+      List<Long> tokens = new ArrayList<>();
+      if (reply != null) {
+        reply.result().path("held").forEach(it -> tokens.add(Json.decimal(it, "token")));
+      }
+      if (tokens.isEmpty()) {
+        tokens.add(lock.token());
+      }
+      CompletableFuture<Void> all = CompletableFuture.completedFuture(null);
+      for (long token : tokens) {
+        // A loss says that it is not held under this token.
+        CompletableFuture<Void> one = held.release(lock.name(), token);
+        all = Futures.both(all, Futures.then(one, failed -> failed instanceof LostException ? null : failed));
+      }
+      all.whenComplete((nothing, failed) -> Futures.pass(null, failed, done));
+    });
+    return done;
+  }
+
+  /** Gives the hold to a lease that waits for the lock, and completes with the token of its grant. */
+  public CompletableFuture<Long> handOn(String to) {
+    ObjectNode command = Json.object();
+    hold(command, "hand_on", locks.get(0)).put("to", to);
+    return onLoop(done -> held.numbered(command, "handed_on").whenComplete((reply, error) -> {
+      if (error == null) {
+        handedOn();
+        done.complete(Json.decimal(reply.result(), "token"));
+        return;
+      }
+      // After a refusal the hold is as it was.
+      if (!(error instanceof RefusedException || error instanceof UnavailableException)) {
+        doubt();
+      }
+      done.completeExceptionally(error);
+    }));
+  }
+
+  /** Another client has the lock. There is nothing to release any more, except a lease that exists for this lock alone. */
+  private void handedOn() {
+    long token = locks.get(0).token();
+    ClockReading now = MachineClock.read();
+    held.act(state -> {
+      if (state.givenBack(token, now).isEmpty()) {
+        state.stopped(token);
+      }
+    });
+    held.unlisten(List.of(token));
+    if (own) {
+      core().background(held.revoke());
+    }
+    if (turn != null) {
+      turn.close();
+    }
+  }
+
+  /** Reports how far the work has come; completes with the answer. */
+  public CompletableFuture<JsonNode> progress(long number) {
+    ObjectNode command = Json.object();
+    hold(command, "progress", locks.get(0)).put("number", Json.decimal(number));
+    // The number itself makes a repetition harmless.
+    return core().request(command, "progressed", Identity.HARMLESS);
   }
 
   private ObjectNode hold(ObjectNode command, String name, HeldLock it) {
     return command.putObject(name).put("lock", it.name()).put("lease", held.name()).put("token", Json.decimal(it.token()));
   }
 
-  private CompletableFuture<Void> onLoop(java.util.function.Consumer<CompletableFuture<Void>> start) {
-    CompletableFuture<Void> done = core().awaited();
+  private <T> CompletableFuture<T> onLoop(java.util.function.Consumer<CompletableFuture<T>> start) {
+    CompletableFuture<T> done = core().awaited();
     core().loop.run(() -> start.accept(done));
     return done;
   }

@@ -2,8 +2,11 @@ package dev.tenure.client.internal;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import dev.tenure.client.Cause;
 import dev.tenure.client.Effect;
 import dev.tenure.client.HeldLock;
+import dev.tenure.client.Lost;
+import dev.tenure.client.LostException;
 import dev.tenure.client.TenureException;
 import dev.tenure.client.UnavailableException;
 import java.util.List;
@@ -20,6 +23,11 @@ final class OwnAcquisition extends Acquisition implements StandingRequest.Outcom
   private boolean everSent;
   private boolean laterTurn;
   private long leaseId;
+
+  /** The request under this lease id, and how the cluster recognises it when it is sent again. */
+  private ObjectNode acquire;
+
+  private Identity identity = Identity.HARMLESS;
   private PendingGrant pending;
   private long worthless;
   private HeldLease held;
@@ -45,6 +53,9 @@ final class OwnAcquisition extends Acquisition implements StandingRequest.Outcom
   private void turn() {
     pending = new PendingGrant(timing);
     leaseId = Identity.leaseId();
+    acquire = null;
+    // A repetition of a request that was replaced by a newer one of its group must not replace that one.
+    identity = ask.supersede == null ? Identity.HARMLESS : Identity.random();
     // An answer after this leaves too little of the window to be of use.
     worthless = MachineClock.now() + timing.windowMicros() * 3 / 4;
     send();
@@ -79,13 +90,17 @@ final class OwnAcquisition extends Acquisition implements StandingRequest.Outcom
       leaseId = Identity.leaseId();
     }
     ObjectNode request = Json.object();
-    ObjectNode acquire = ask.acquire(left());
+    // What the cluster recognises must be identical.
+    if (acquire == null || ask.supersede == null) {
+      acquire = ask.acquire(left());
+    }
     acquire
         .putObject("new_lease")
         .put("ttl_ms", timing.ttl().toMillis())
         .put("lease", Json.decimal(leaseId))
         .put("client", core.settings.name());
     request.set("acquire", acquire);
+    identity.write(request);
     // Read the clock before the send; a repetition under the same lease also counts from here.
     pending.sent(MachineClock.read());
     long[] id = {0};
@@ -129,6 +144,8 @@ final class OwnAcquisition extends Acquisition implements StandingRequest.Outcom
     } else if (update instanceof AskUpdate.Again it) {
       long wait = Math.max(MachineClock.jittered(PAUSE), it.afterMicros());
       timer = core.loop.after(Math.min(wait, Math.max(0, reach - MachineClock.now())), this::send);
+    } else if (update instanceof AskUpdate.Over && ask.supersede != null) {
+      stop(new LostException(Lost.of(Cause.GONE)));
     } else {
       stop(Meaning.strange());
     }

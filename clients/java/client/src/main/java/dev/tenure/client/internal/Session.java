@@ -46,7 +46,7 @@ final class Session {
     record Granted(JsonNode grant) implements Response {}
 
     /** A wait ended without a grant. */
-    record WaitEnded() implements Response {}
+    record WaitEnded(JsonNode ended) implements Response {}
 
     /** The session ended: the request may have happened. */
     record Gone() implements Response {}
@@ -291,7 +291,7 @@ final class Session {
       tell(grant.path("id").asLong(), new Response.Granted(grant));
     }
     for (JsonNode ended : message.path("waits_ended")) {
-      tell(ended.path("id").asLong(), new Response.WaitEnded());
+      tell(ended.path("id").asLong(), new Response.WaitEnded(ended));
     }
     JsonNode ended = message.path("leases_ended");
     message.path("losses").forEach(lost -> events.lockLost(lost, ended));

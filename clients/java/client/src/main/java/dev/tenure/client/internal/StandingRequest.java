@@ -134,6 +134,10 @@ final class StandingRequest {
     ObjectNode request = Json.object();
     // A repetition under the same number must be identical.
     ObjectNode acquire = ask.acquire(numbered ? seqWait : owner.left());
+    // A request that was queued and replaced by a newer one of its group must not replace that one.
+    if (queued && ask.supersede != null) {
+      acquire.put("resume", true);
+    }
     request.set("acquire", acquire.put("lease", held.name()));
     if (numbered) {
       new Identity.Numbered(seq).write(request);
