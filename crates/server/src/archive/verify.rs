@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tenure_core::event::{Batch, Cause, Event, FORCED_NOW, Subject, UPGRADE};
+use tenure_core::event::{ANY, Batch, Cause, Event, FORCED_NOW, Subject, UPGRADE};
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision, Token};
 
 use super::frame::RevisionRange;
@@ -282,6 +282,8 @@ pub struct Verifier {
     grants: BTreeMap<Box<str>, Vec<VerifiedGrant>>,
     queues: BTreeMap<Box<str>, VerifiedQueue>,
     newest_token: Option<Token>,
+    /// The newest request that is known to have asked since the last hole, and the revision in which it began to wait.
+    newest_place: Option<(PlaceNumber, Revision)>,
     /// The place that a hold was handed on to last.
     handed_on: Option<PlaceNumber>,
     handovers: Handovers,
@@ -323,6 +325,7 @@ impl Verifier {
     pub(super) fn forget(&mut self) {
         self.grants.clear();
         self.queues.clear();
+        self.newest_place = None;
         self.handovers = Handovers::default();
     }
 
@@ -370,8 +373,9 @@ impl Verifier {
                 self.queues.entry(lock.into()).or_default().add_first(place);
             }
             (Cause::Queued, _, Some(place)) => {
+                let asked_ms = clock_ms.filter(|_| self.asks_now(revision, place, event));
                 let queue = self.queues.entry(lock.into()).or_default();
-                queue.add(place, clock_ms, event.priority.unwrap_or(0));
+                queue.add(place, asked_ms, event.priority.unwrap_or(0));
             }
             // Its giver chose who has it next.
             (Cause::HandedOn, Some(token), place) => {
@@ -390,6 +394,21 @@ impl Verifier {
             (_, Some(token), _) => self.end(revision, lock, token, clock_ms, event),
             _ => {}
         }
+    }
+
+    /// Whether a request that begins to wait asks in the same revision. One for any slot of a pool also joins the queue
+    /// of a slot that is added later, at the position of the time at which it asked.
+    fn asks_now(&mut self, revision: Revision, place: PlaceNumber, event: &Event) -> bool {
+        let is_choice = event.reason.as_deref() == Some(ANY);
+        let asks_now = match self.newest_place {
+            // Requests are numbered in the order in which they ask.
+            Some((newest, at)) => place > newest || (place, revision) == (newest, at),
+            None => !is_choice,
+        };
+        if asks_now {
+            self.newest_place = Some((place, revision));
+        }
+        asks_now || !is_choice
     }
 
     /// Notes that a hold has another mode, under another token.

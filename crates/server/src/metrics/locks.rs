@@ -285,7 +285,8 @@ impl TimedHolds {
                 (Cause::Queued, Some(place)) => {
                     self.newest = self.newest.max(Some(place));
                     if self.waits.len() < TIMED_MAX {
-                        self.waits.insert(place, at_us);
+                        // A request for a pool joins further queues later, and has waited since it joined the first.
+                        self.waits.entry(place).or_insert(at_us);
                     }
                 }
                 (Cause::Granted, Some(place)) => {
