@@ -116,7 +116,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
     /// Set Terraform's variables to this state of a `tenure store`, with a ticket that proves this run's lock
-    #[arg(long, value_name = "URL", value_parser = terraform::url, conflicts_with_all = ["shared", "slots", "any", "pool"])]
+    #[arg(long, value_name = "URL", value_parser = terraform::url)]
+    #[arg(conflicts_with_all = ["shared", "slots", "any", "pool"])]
     terraform: Option<String>,
     /// Exit with this code instead of 75 if the lock was not acquired
     #[arg(long, value_name = "N", default_value_t = codes::NOT_ACQUIRED)]

@@ -83,7 +83,10 @@ fn any_slot_of_a_pool_is_enough_also_one_that_is_added() {
     let pool = ["run", "-q", "--pool", "pool/gpu/"];
     let empty = run(&[&pool[..], &NAME].concat());
     assert_eq!(empty.code, 1, "{empty:?}");
-    assert!(empty.err.contains("error: pool `pool/gpu/` has no slot for this request"), "{empty:?}");
+    assert!(
+        empty.err.contains("error: pool `pool/gpu/` has no slot for this request"),
+        "{empty:?}"
+    );
     assert!(empty.err.contains("tenure resize pool/gpu/0 1"), "{empty:?}");
     ok(&["resize", "pool/gpu/0", "1"]);
     ok(&["resize", "pool/gpu/1", "2"]);

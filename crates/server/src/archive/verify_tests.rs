@@ -117,9 +117,10 @@ fn requests_for_any_of_several_locks_keep_every_promise() {
 #[test]
 fn a_request_for_a_pool_that_is_passed_in_a_new_queue_is_caught() {
     let mut batches = choices();
-    let granted = batches.iter_mut().flat_map(|it| &mut it.events).filter(|event| {
-        event.cause == Cause::Granted && is_lock(&event.subject, "gpu/1")
-    });
+    let granted = batches
+        .iter_mut()
+        .flat_map(|it| &mut it.events)
+        .filter(|event| event.cause == Cause::Granted && is_lock(&event.subject, "gpu/1"));
     // The second and the third grant change places.
     let mut granted: Vec<&mut Event> = granted.collect();
     let (seven, nine) = (granted[1].place, granted[2].place);
