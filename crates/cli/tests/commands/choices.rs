@@ -1,6 +1,6 @@
 //! Tests that a command runs under any one of several locks, or under any slot of a pool, and that its wait is shown.
 
-use crate::stage::{Live, changes, json, lease, ok, one, refused, run, wait};
+use crate::stage::{Live, changes, json, lease, ok, one, run, wait};
 
 /// Prints the lock that it runs under.
 const NAME: [&str; 4] = ["--", "sh", "-c", "echo under=$TENURE_LOCK"];
@@ -139,6 +139,10 @@ fn arguments_that_contradict_a_choice_are_refused() {
         &["--take", "2", "wrong/"],
     ];
     for flags in wrong {
-        refused(2, "ARGUMENTS", &[&["run"][..], flags, &["--", "true"]].concat());
+        let ran = run(&[&["run"][..], flags, &["--", "true"]].concat());
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.err.starts_with("error: "), "{ran:?}");
     }
+    let ran = run(&["run", "--pool", "wrong/", "other/", "--", "true"]);
+    assert!(ran.err.contains("tenure run --pool wrong/ -- COMMAND"), "{ran:?}");
 }
