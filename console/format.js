@@ -83,6 +83,7 @@ export const CAUSES = {
   drained: 'closed to new holders',
   undrained: 'opened again',
   superseded: 'replaced by a newer request',
+  granted_elsewhere: 'got another of its locks',
   too_many_slots: 'wanted more slots than are left',
   resized: 'number of slots set',
 };

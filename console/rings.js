@@ -13,9 +13,7 @@ const SEARCHES_MAX = 32;
 /** How many revisions of a lock or client are read. */
 const REVISIONS = 300;
 
-const WAIT_ENDS = new Set([
-  'granted', 'left', 'wait_timeout', 'expired', 'revoked', 'superseded', 'too_many_slots', 'granted_elsewhere',
-]);
+const WAIT_ENDS = new Set(['granted', 'granted_elsewhere', 'left', 'wait_timeout', 'superseded', 'too_many_slots', 'expired', 'revoked']);
 const HOLD_ENDS = new Set(['released', 'expired', 'revoked', 'forced', 'max_hold', 'no_progress', 'handed_on']);
 
 const inOrder = (changes) => [...changes].sort((one, other) => (BigInt(one.revision) < BigInt(other.revision) ? -1 : 1)).flatMap((change) => change.events);

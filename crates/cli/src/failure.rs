@@ -352,6 +352,11 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
             failure.text = text;
             failure.with("effect", "none").with("try", next)
         }
+        Refusal::PoolEmpty { pool } => {
+            let slot = quoted(format!("{}0", output::clean(pool.as_str())));
+            let next = format!("tenure resize {slot} 1, which adds a slot; or another prefix");
+            failure.with("effect", "none").with("try", next)
+        }
         Refusal::MaxHoldTooShort { ttl_ms } => {
             let ttl = duration::ms(*ttl_ms);
             failure.text = format!("--max-hold must be more than the ttl of the lease, {ttl}");

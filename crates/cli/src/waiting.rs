@@ -58,6 +58,22 @@ pub(crate) fn were_ahead(ahead: u64) -> String {
     }
 }
 
+/// What a waiter waits for if one of several locks is enough: `any of a, b`, or `any slot of pool gpu/`.
+pub(crate) fn choice_words(waiter: &v1::WaiterView) -> Option<String> {
+    if !waiter.pool.is_empty() {
+        return Some(format!("any slot of pool {}", output::shortened(&waiter.pool)));
+    }
+    if !waiter.any {
+        return None;
+    }
+    let mut names: Vec<String> =
+        waiter.locks.iter().take(SHOWN_MAX).map(|lock| output::shortened(lock)).collect();
+    if waiter.locks.len() > SHOWN_MAX {
+        names.push(format!("and {} more", waiter.locks.len() - SHOWN_MAX));
+    }
+    Some(format!("any of {}", names.join(", ")))
+}
+
 /// The state as a block, for a terminal.
 pub(crate) fn block(lock: &str, ahead: u64, explained: &Explanation) -> Vec<String> {
     let facts = facts(lock, explained);

@@ -168,9 +168,9 @@ impl Client {
         LockAsk::own(self.shared.clone(), locks.into_iter().map(Into::into).collect())
     }
 
-    /// Requests any one of several locks under a new lease: the first, in the order of names, that is free. Until then the request
-    /// waits in the queues of all of them, and it keeps its turn in each. [`Guard::name`](crate::Guard::name) tells which
-    /// one it is. Needs feature level 13.
+    /// Requests any one of several locks under a new lease: the first, in the order of names, that is free. Until then
+    /// the request waits in the queues of all of them, and it keeps its turn in each.
+    /// [`Guard::name`](crate::Guard::name) tells which one it is. Needs feature level 13.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -187,9 +187,9 @@ impl Client {
     }
 
     /// Requests any slot of a pool under a new lease. The slots of the pool `gpu/` are the semaphores below this prefix
-    /// whose sizes an operator has set, such as `gpu/0`: each has its own queue, tokens and history. The request waits in
-    /// the queues of all of them, also of those that are added while it waits. [`Guard::name`](crate::Guard::name) tells
-    /// which slot it is. Needs feature level 13.
+    /// whose sizes an operator has set, such as `gpu/0`: each has its own queue, tokens and history. The request waits
+    /// in the queues of all of them, also of those that are added while it waits.
+    /// [`Guard::name`](crate::Guard::name) tells which slot it is. Needs feature level 13.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {

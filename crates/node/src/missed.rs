@@ -81,12 +81,19 @@ fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Ve
 }
 
 /// Why a place is gone other than by its wait limit, as far as the history tells: a newer request of its group has
-/// replaced it, its semaphore has too few slots, or the hold that it was to upgrade has ended.
+/// replaced it, its semaphore has too few slots, or the hold that it was to upgrade has ended. A request for any of
+/// several locks may have left other queues before, so the last event counts.
 fn wait_ended(machine: &Machine, place: PlaceNumber, since: Revision) -> Option<Refusal> {
     let events = machine.events(since.next(), Filter::All, LOOK_MAX).ok()?;
-    let ends = |cause| matches!(cause, Cause::Superseded | Cause::TooManySlots | Cause::Left);
-    let is_it = |event: &&Event| ends(event.cause) && event.place == Some(place);
-    let batch = events.batches.iter().find(|batch| batch.events.iter().any(|it| is_it(&it)))?;
+    let leaves = |cause| {
+        use Cause::{Left, Superseded, TooManySlots, WaitTimeout};
+        matches!(cause, Superseded | TooManySlots | Left | WaitTimeout)
+    };
+    let is_it = |event: &&Event| leaves(event.cause) && event.place == Some(place);
+    let batch = events.batches.iter().rfind(|batch| batch.events.iter().any(|it| is_it(&it)))?;
+    if batch.events.iter().any(|event| is_it(&event) && event.cause == Cause::WaitTimeout) {
+        return None;
+    }
     if let Some(left) = batch.events.iter().find(|event| is_it(event) && event.cause == Cause::Left)
     {
         return hold_ended(batch, left);

@@ -294,6 +294,10 @@ pub struct WaiterView {
     pub priority: u32,
     #[prost(uint64, tag = "15")]
     pub passable_ms: u64,
+    #[prost(bool, tag = "16")]
+    pub any: bool,
+    #[prost(string, tag = "17")]
+    pub pool: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaseView {
@@ -384,6 +388,7 @@ pub enum Cause {
     HandedOn = 28,
     Resized = 29,
     TooManySlots = 30,
+    GrantedElsewhere = 31,
 }
 impl Cause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -423,6 +428,7 @@ impl Cause {
             Self::HandedOn => "CAUSE_HANDED_ON",
             Self::Resized => "CAUSE_RESIZED",
             Self::TooManySlots => "CAUSE_TOO_MANY_SLOTS",
+            Self::GrantedElsewhere => "CAUSE_GRANTED_ELSEWHERE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -459,6 +465,7 @@ impl Cause {
             "CAUSE_HANDED_ON" => Some(Self::HandedOn),
             "CAUSE_RESIZED" => Some(Self::Resized),
             "CAUSE_TOO_MANY_SLOTS" => Some(Self::TooManySlots),
+            "CAUSE_GRANTED_ELSEWHERE" => Some(Self::GrantedElsewhere),
             _ => None,
         }
     }
@@ -3408,6 +3415,10 @@ pub struct AcquireRequest {
     pub progress_within_ms: u64,
     #[prost(bool, tag = "21")]
     pub upgrade: bool,
+    #[prost(bool, tag = "22")]
+    pub any: bool,
+    #[prost(string, tag = "23")]
+    pub pool: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AcquireResponse {

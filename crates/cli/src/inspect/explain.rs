@@ -94,8 +94,12 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
             0 | 1 => String::new(),
             take => format!("   for {take} slots"),
         };
+        let choice = match waiting::choice_words(waiter) {
+            Some(words) => format!("   for {words}"),
+            None => String::new(),
+        };
         text.push_str(&format!(
-            "{label:<8} {number}. {client}  {waiting:>5}{take}{priority}{group}{upgrade}{you}\n"
+            "{label:<8} {number}. {client}  {waiting:>5}{take}{choice}{priority}{group}{upgrade}{you}\n"
         ));
     }
     text.push_str(&passed_line(explained, &queue));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
+use tenure_core::event::{ANY, UPGRADE};
 use tenure_wire::json::event::Change;
 use tenure_wire::json::lock::ArchiveExtent;
 use tenure_wire::v1;
@@ -301,6 +302,15 @@ pub(crate) fn event_line(revision: impl std::fmt::Display, event: &v1::Event) ->
     format!("{at:<WIDTH$}  {revision:>8}  {}\n", event_words(event))
 }
 
+/// What the event of a request that is queued says beside that it is queued.
+fn queued_words(reason: &str) -> String {
+    match reason {
+        ANY => "  for any of several locks".to_owned(),
+        UPGRADE => "  to hold it alone".to_owned(),
+        other => format!("  because {:?}", output::clean(other)),
+    }
+}
+
 /// An event in one line, without its revision.
 fn event_words(event: &v1::Event) -> String {
     let name = event.kv.as_ref().map_or(String::new(), |kv| output::clean(&kv.key));
@@ -332,7 +342,10 @@ fn event_words(event: &v1::Event) -> String {
     if let Some(by) = &event.by {
         words.push_str(&format!("  by {}", output::clean(by)));
     }
-    if let Some(reason) = event.reason.as_ref().filter(|reason| !reason.is_empty()) {
+    let reason = event.reason.as_deref().filter(|reason| !reason.is_empty());
+    if let Some(reason) = reason.filter(|_| event.cause() == v1::Cause::Queued) {
+        words.push_str(&queued_words(reason));
+    } else if let Some(reason) = reason {
         words.push_str(&format!("  because {:?}", output::clean(reason)));
     }
     // How long before its end the lease was last renewed says why it expired.

@@ -13,6 +13,7 @@ use crate::listing::Listing;
 use crate::output::{self, Side};
 use crate::print_args::ListArgs;
 use crate::suggest::suggested;
+use crate::waiting;
 
 /// Flags of `tenure queue`.
 #[derive(Args)]
@@ -70,7 +71,16 @@ pub(crate) fn queue(flags: &QueueArgs) -> Result<Exit, CliError> {
     })
 }
 
+/// How the waiter asks for the lock, and whether another one would do.
 fn mode(waiter: &v1::WaiterView) -> String {
+    let mode = mode_alone(waiter);
+    match waiting::choice_words(waiter) {
+        Some(words) => format!("{mode}, {words}"),
+        None => mode,
+    }
+}
+
+fn mode_alone(waiter: &v1::WaiterView) -> String {
     match waiter.mode() {
         _ if waiter.election => "election".to_owned(),
         v1::Mode::Exclusive => "exclusive".to_owned(),

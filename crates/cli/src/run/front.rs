@@ -27,6 +27,7 @@ const FINISH: Duration = Duration::from_secs(1);
 
 /// Runs the command under the lock and returns the exit code.
 pub(super) fn run(flags: &RunArgs) -> Result<u8, CliError> {
+    flags.check()?;
     let mut place = flags.connection.place()?;
     place
         .client

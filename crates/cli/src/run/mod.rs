@@ -40,7 +40,7 @@ pub(crate) use lead::{Candidacy, lead};
 
 use crate::duration;
 use crate::exit::Exit;
-use crate::failure::CliError;
+use crate::failure::{CliError, quoted};
 use crate::output;
 use crate::print_args::QuietArgs;
 
@@ -72,19 +72,19 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     any: bool,
     /// LOCK is a prefix: acquire any slot of the pool, of the semaphores below it that have a size
-    #[arg(long, conflicts_with_all = ["any", "shared", "slots"])]
+    #[arg(long, group = "semaphore", conflicts_with_all = ["any", "shared"])]
     pool: bool,
     /// Acquire in shared (read) mode
     #[arg(long, conflicts_with = "slots")]
     shared: bool,
     /// Acquire one of N semaphore slots
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", group = "semaphore", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
     /// Acquire so many of the slots, all or none
     #[arg(
         long,
         value_name = "N",
-        requires = "slots",
+        requires = "semaphore",
         default_value = "1",
         hide_default_value = true
     )]
@@ -116,7 +116,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
     /// Set Terraform's variables to this state of a `tenure store`, with a ticket that proves this run's lock
-    #[arg(long, value_name = "URL", value_parser = terraform::url, conflicts_with_all = ["shared", "slots"])]
+    #[arg(long, value_name = "URL", value_parser = terraform::url)]
+    #[arg(conflicts_with_all = ["shared", "slots", "any", "pool"])]
     terraform: Option<String>,
     /// Exit with this code instead of 75 if the lock was not acquired
     #[arg(long, value_name = "N", default_value_t = codes::NOT_ACQUIRED)]
@@ -148,6 +149,16 @@ impl RunArgs {
             (false, true) => format!("pool `{}`", output::shortened(self.first())),
             (false, false) => named(&self.locks),
         }
+    }
+
+    /// Checks what the parser of the arguments does not: a pool has one prefix.
+    fn check(&self) -> Result<(), CliError> {
+        if self.pool && self.locks.len() > 1 {
+            let first = quoted(self.first());
+            let text = format!("--pool takes one prefix: tenure run --pool {first} -- COMMAND");
+            return Err(CliError::arguments(text));
+        }
+        Ok(())
     }
 
     /// Whether the cluster decides which lock it is.

@@ -128,7 +128,7 @@ fn configured(ask: LockAsk, flags: &RunArgs, times: &RunTimes, wait: Option<Dura
     let ask = match (flags.shared, flags.slots) {
         (true, _) => ask.shared(),
         (false, Some(slots)) => ask.slots(slots).take(flags.take),
-        (false, None) => ask,
+        (false, None) => ask.take(flags.take),
     };
     match wait {
         Some(wait) => ask.wait(wait),
@@ -205,7 +205,7 @@ impl LockQueue<'_> {
             return Some(self.flags.locks.clone());
         }
         let below = self.client.locks(self.flags.first(), None).await.ok()?;
-        let slots = below.into_iter().filter(|lock| lock.slots.is_some());
+        let slots = below.into_iter().filter(|lock| lock.sized);
         Some(slots.map(|lock| lock.name).collect())
     }
 
@@ -234,11 +234,19 @@ impl LockQueue<'_> {
         messages.ended("signal", codes::by_signal(signal))
     }
 
-    /// Whether this client still holds the lock or waits for it.
+    /// Whether this client still holds the lock or waits for it. Of several locks that are granted together, the first
+    /// one tells; of a choice, each may be the one that is held.
     async fn stands(&self) -> bool {
-        let Ok(told) = self.client.explain_raw(self.flags.first()).await else { return true };
+        let Some(locks) = self.locks().await else { return true };
+        let many = if self.flags.is_choice() { locks.len() } else { 1 };
         let own = self.client.name();
-        let holds = told.lock.is_some_and(|it| it.holders.iter().any(|it| it.client == own));
-        holds || told.ahead.iter().any(|it| it.client == own)
+        for lock in locks.iter().take(many) {
+            let Ok(told) = self.client.explain_raw(lock).await else { return true };
+            let holds = told.lock.is_some_and(|it| it.holders.iter().any(|it| it.client == own));
+            if holds || told.ahead.iter().any(|it| it.client == own) {
+                return true;
+            }
+        }
+        false
     }
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod auth;
+mod choices;
 mod draining;
 mod errors;
 mod first_seconds;

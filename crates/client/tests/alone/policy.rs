@@ -1,12 +1,12 @@
 //! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, that a more urgent
-//! request passes others, that a holder keeps a lock as long as it progresses, and that several slots are granted
-//! together.
+//! request passes others, that a holder keeps a lock as long as it progresses, that several slots are granted together,
+//! and that one of several locks or slots is enough for who wants any.
 
 use std::time::Duration;
 
 use tenure::{Cause, Error, Refusal};
 
-use super::{Alone, refusal, until};
+use super::{Alone, refusal, until, waiting};
 
 #[tokio::test]
 async fn a_drained_prefix_is_listed_and_explained_and_grants_when_it_is_opened() {
@@ -195,4 +195,124 @@ async fn several_slots_are_one_guard_and_a_smaller_semaphore_refuses_who_wants_m
     two.release().await.unwrap();
     ops.resize("pool", None).await.unwrap();
     assert!(ops.show("pool").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn any_of_several_locks_is_granted_and_the_queues_of_the_others_are_left() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let first = a.lock_any(["gpu/1", "gpu/0"]).await.unwrap();
+    let second = a.lock_any(["gpu/1", "gpu/0"]).await.unwrap();
+    assert_eq!((first.name(), second.name()), ("gpu/0", "gpu/1"));
+    assert_eq!(first.locks().count(), 1);
+    let Refusal::Held(held) = refusal(b.lock_any(["gpu/0", "gpu/1"]).no_wait().await) else {
+        panic!("not held")
+    };
+    assert_eq!(held.lock.as_str(), "gpu/0");
+
+    let asking = b.lock_any(["gpu/0", "gpu/1"]);
+    let third = tokio::spawn(async move { asking.await });
+    until("b waits", async || waiting(&a, "gpu/1").await == 1).await;
+    let ahead = a.explain("gpu/0").await.unwrap().ahead;
+    assert_eq!((ahead[0].any, &ahead[0].pool), (true, &None));
+    assert_eq!(ahead[0].locks, ["gpu/0", "gpu/1"]);
+    let old = second.token();
+    second.release().await.unwrap();
+    let third = third.await.unwrap().unwrap();
+    assert_eq!(third.name(), "gpu/1");
+    assert!(third.token() > old);
+    assert_eq!(waiting(&a, "gpu/0").await, 0);
+    third.check().unwrap();
+    third.release().await.unwrap();
+    assert!(a.show("gpu/1").await.unwrap().is_none());
+    first.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_request_for_any_lock_under_one_lease_waits_for_the_first() {
+    let member = Alone::start();
+    let a = member.client("a").await;
+    let lease = a.lease(Duration::from_secs(60)).await.unwrap();
+    let first = lease.lock_any(["x", "y"]).await.unwrap();
+    assert_eq!(first.name(), "x");
+    // The permits of the locks that were not granted are free again.
+    let other = lease.lock("y").await.unwrap();
+    let asking = lease.lock_any(["x", "y"]);
+    let second = tokio::spawn(async move { asking.await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!second.is_finished());
+    let old = first.token();
+    first.release().await.unwrap();
+    other.release().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    assert_eq!(second.name(), "x");
+    assert!(second.token() > old);
+    second.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_for_any_lock_that_is_dropped_leaves_all_queues() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let held = a.lock_all(["x", "y"]).await.unwrap();
+    // Once with a lease of its own, and once under a lease that continues.
+    let lease = b.lease(Duration::from_secs(60)).await.unwrap();
+    let (own, under) = (b.lock_any(["x", "y"]), lease.lock_any(["x", "y"]));
+    let own = tokio::spawn(async move { own.await });
+    let under = tokio::spawn(async move { under.await });
+    until("both wait", async || waiting(&a, "y").await == 2).await;
+    assert_eq!(waiting(&a, "x").await, 2);
+    own.abort();
+    under.abort();
+    until("both have left", async || waiting(&a, "x").await + waiting(&a, "y").await == 0).await;
+    held.release().await.unwrap();
+    // The lease goes on, and can have either.
+    let later = lease.lock_any(["x", "y"]).no_wait().await.unwrap();
+    assert_eq!(later.name(), "x");
+    later.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn any_slot_of_a_pool_is_granted_also_one_that_is_added() {
+    let member = Alone::start();
+    let (a, b, ops) =
+        (member.client("a").await, member.client("b").await, member.client("ops").await);
+    let empty = refusal(a.pool("gpu/").await);
+    assert!(matches!(&empty, Refusal::PoolEmpty { pool } if pool.as_str() == "gpu/"), "{empty:?}");
+    ops.resize("gpu/0", Some(1)).await.unwrap();
+    let first = a.pool("gpu/").await.unwrap();
+    assert_eq!((first.name(), first.locks().next().unwrap().slot), ("gpu/0", Some(0)));
+    assert!(matches!(refusal(b.pool("gpu/").take(2).await), Refusal::PoolEmpty { .. }));
+    assert!(matches!(refusal(b.pool("gpu/").no_wait().await), Refusal::Held(_)));
+    let timed = refusal(b.pool("gpu/").wait(Duration::from_millis(50)).await);
+    assert_eq!(timed, Refusal::WaitTimeout);
+
+    let asking = b.pool("gpu/");
+    let second = tokio::spawn(async move { asking.await });
+    until("b waits", async || waiting(&a, "gpu/0").await == 1).await;
+    let ahead = a.explain("gpu/0").await.unwrap().ahead;
+    assert_eq!(ahead[0].pool.as_deref(), Some("gpu/"));
+    ops.resize("gpu/1", Some(2)).await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    assert_eq!(second.name(), "gpu/1");
+    assert_eq!(waiting(&a, "gpu/0").await, 0);
+    second.release().await.unwrap();
+    let both = b.pool("gpu/").take(2).await.unwrap();
+    assert_eq!(both.locks().filter(|lock| lock.name == "gpu/1").count(), 2);
+
+    // A request that is dropped leaves all queues; one whose pool loses its last slot is told.
+    let asking = b.pool("gpu/");
+    let dropped = tokio::spawn(async move { asking.await });
+    until("b waits", async || waiting(&a, "gpu/1").await == 1).await;
+    dropped.abort();
+    until("b has left", async || waiting(&a, "gpu/0").await + waiting(&a, "gpu/1").await == 0)
+        .await;
+    let asking = b.pool("gpu/");
+    let last = tokio::spawn(async move { asking.await });
+    until("b waits", async || waiting(&a, "gpu/1").await == 1).await;
+    ops.resize("gpu/0", None).await.unwrap();
+    ops.resize("gpu/1", None).await.unwrap();
+    assert!(matches!(refusal(last.await.unwrap()), Refusal::PoolEmpty { .. }));
+    first.release().await.unwrap();
+    both.release().await.unwrap();
 }

@@ -47,13 +47,39 @@ impl Past {
 
     /// A client takes a lock with a lease of its own.
     pub(super) fn acquire(&mut self, lease: u64, lock: &str) {
+        self.ask(lease, Asks::One(Ask { lock, mode: Mode::Exclusive }));
+    }
+
+    /// A client takes any one of several locks with a lease of its own.
+    pub(super) fn acquire_any(&mut self, lease: u64, locks: &[&str]) {
+        let ask = |lock| Ask { lock, mode: Mode::Exclusive };
+        self.ask(lease, Asks::Many(locks.iter().copied().map(ask).collect()));
+    }
+
+    /// A client takes any slot of a pool with a lease of its own.
+    pub(super) fn acquire_pool(&mut self, lease: u64, pool: &str) {
+        self.ask(lease, Asks::Pool(Ask { lock: pool, mode: Mode::Slot { of: 1, take: 1 } }));
+    }
+
+    /// A client takes the slot of a semaphore that has one.
+    pub(super) fn acquire_slot(&mut self, lease: u64, lock: &str) {
+        self.ask(lease, Asks::One(Ask { lock, mode: Mode::Slot { of: 1, take: 1 } }));
+    }
+
+    /// An operator sets the number of slots of a semaphore, or leaves it to the requests.
+    pub(super) fn resize(&mut self, lock: &str, slots: Option<u32>) {
+        self.apply(&[Command::Resize { lock, slots, by: "ops" }]);
+    }
+
+    /// A client requests locks with a lease of its own; of several, one is enough.
+    fn ask(&mut self, lease: u64, locks: Asks<'_>) {
         let client = format!("client-{lease}");
         let id = LeaseId::new(lease).unwrap();
         let new = NewLease { id, ttl_ms: 10_000, client: &client, metadata: b"" };
         self.apply(&[Command::Acquire(Acquire {
             lease: AskLease::New(new),
-            locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
-            any: false,
+            any: matches!(locks, Asks::Many(_)),
+            locks,
             wait: AskWait::Unlimited,
             metadata: b"",
             lock_delay_ms: 0,

@@ -281,9 +281,9 @@ impl VerifyReport {
 pub struct Verifier {
     grants: BTreeMap<Box<str>, Vec<VerifiedGrant>>,
     queues: BTreeMap<Box<str>, VerifiedQueue>,
-    /// When each request for any of several locks asked. It may join the queue of a slot that is added to its pool later.
-    asked_any: BTreeMap<PlaceNumber, Option<u64>>,
     newest_token: Option<Token>,
+    /// The newest request that is known to have asked since the last hole, and the revision in which it began to wait.
+    newest_place: Option<(PlaceNumber, Revision)>,
     /// The place that a hold was handed on to last.
     handed_on: Option<PlaceNumber>,
     handovers: Handovers,
@@ -325,7 +325,7 @@ impl Verifier {
     pub(super) fn forget(&mut self) {
         self.grants.clear();
         self.queues.clear();
-        self.asked_any.clear();
+        self.newest_place = None;
         self.handovers = Handovers::default();
     }
 
@@ -355,9 +355,6 @@ impl Verifier {
                 if !self.is_granted(lock, place) {
                     self.check_queue(revision, lock, place);
                 }
-                if let Some(place) = place {
-                    self.asked_any.remove(&place);
-                }
                 self.grant(revision, lock, token, event);
             }
             (Cause::Downgraded, Some(token), _) => {
@@ -376,10 +373,7 @@ impl Verifier {
                 self.queues.entry(lock.into()).or_default().add_first(place);
             }
             (Cause::Queued, _, Some(place)) => {
-                let asked_ms = match event.reason.as_deref() {
-                    Some(ANY) => *self.asked_any.entry(place).or_insert(clock_ms),
-                    _ => clock_ms,
-                };
+                let asked_ms = clock_ms.filter(|_| self.asks_now(revision, place, event));
                 let queue = self.queues.entry(lock.into()).or_default();
                 queue.add(place, asked_ms, event.priority.unwrap_or(0));
             }
@@ -400,6 +394,21 @@ impl Verifier {
             (_, Some(token), _) => self.end(revision, lock, token, clock_ms, event),
             _ => {}
         }
+    }
+
+    /// Whether a request that begins to wait asks in the same revision. One for any slot of a pool also joins the queue
+    /// of a slot that is added later, at the position of the time at which it asked.
+    fn asks_now(&mut self, revision: Revision, place: PlaceNumber, event: &Event) -> bool {
+        let is_choice = event.reason.as_deref() == Some(ANY);
+        let asks_now = match self.newest_place {
+            // Requests are numbered in the order in which they ask.
+            Some((newest, at)) => place > newest || (place, revision) == (newest, at),
+            None => !is_choice,
+        };
+        if asks_now {
+            self.newest_place = Some((place, revision));
+        }
+        asks_now || !is_choice
     }
 
     /// Notes that a hold has another mode, under another token.

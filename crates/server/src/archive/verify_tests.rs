@@ -1,7 +1,7 @@
 //! Tests that the checks pass what the machine does, and catch every promise that is broken on purpose.
 
 use tenure_core::Filter;
-use tenure_core::event::{Batch, Cause, Event, TimeLabel, WallClock};
+use tenure_core::event::{Batch, Cause, Event, Subject, TimeLabel, WallClock};
 use tenure_types::{LeaseId, PlaceNumber, Revision, Token};
 
 use std::path::{Path, PathBuf};
@@ -52,6 +52,81 @@ fn what_the_machine_does_keeps_every_promise() {
     let margin = report.handovers[0].1.margin_ms;
     // Renewed at 0, a ttl of 10 s, ended by the entry at 10.1 s.
     assert_eq!(margin, 100);
+}
+
+/// The events of requests for any of several locks, and for any slot of a pool that gets a slot and loses one.
+fn choices() -> Vec<Batch> {
+    let mut past = Past::new();
+    past.acquire(1, "a");
+    past.acquire(2, "b");
+    past.acquire(3, "b");
+    past.acquire_any(4, &["a", "b"]);
+    past.acquire_any(5, &["a", "b"]);
+    past.wait(1);
+    past.revoke(1);
+    past.revoke(2);
+    past.revoke(3);
+    past.resize("gpu/0", Some(1));
+    past.acquire_pool(6, "gpu/");
+    past.wait(1);
+    past.acquire_pool(7, "gpu/");
+    // The one who waits for the pool has asked first, and joins this queue last.
+    past.acquire_slot(8, "gpu/1");
+    past.wait(1);
+    past.acquire_slot(9, "gpu/1");
+    past.wait(1);
+    past.resize("gpu/1", Some(1));
+    past.revoke(8);
+    past.acquire_pool(10, "gpu/");
+    past.resize("gpu/0", None);
+    past.revoke(7);
+    past.revoke(9);
+    past.revoke(10);
+    past.machine.events(Revision(1), Filter::All, 1_000).unwrap().batches
+}
+
+fn is_lock(subject: &Subject, lock: &str) -> bool {
+    matches!(subject, Subject::Lock(name) if name.as_str() == lock)
+}
+
+/// The leases that were granted a lock, in order.
+fn holders(batches: &[Batch], lock: &str) -> Vec<u64> {
+    let events = batches.iter().flat_map(|batch| &batch.events);
+    let of_lock = |event: &&Event| event.cause == Cause::Granted && is_lock(&event.subject, lock);
+    events.filter(of_lock).filter_map(|event| event.lease).map(|lease| lease.get()).collect()
+}
+
+#[test]
+fn requests_for_any_of_several_locks_keep_every_promise() {
+    let batches = choices();
+    assert_eq!(holders(&batches, "a"), [1, 4]);
+    assert_eq!(holders(&batches, "b"), [2, 3, 5]);
+    assert_eq!(holders(&batches, "gpu/0"), [6]);
+    assert_eq!(holders(&batches, "gpu/1"), [8, 7, 9, 10], "in the order in which they asked");
+    let events = || batches.iter().flat_map(|batch| &batch.events);
+    let elsewhere = events().filter(|event| event.cause == Cause::GrantedElsewhere).count();
+    assert_eq!(elsewhere, 3, "4 and 5 leave one queue each, and 7 leaves that of gpu/0");
+    let report = check(&batches);
+    assert_eq!(report.broken, []);
+    // Also if only the newer part of the events is known, wherever it begins.
+    for first in 1..batches.len() {
+        assert_eq!(check(&batches[first..]).broken, [], "from {first}");
+    }
+}
+
+#[test]
+fn a_request_for_a_pool_that_is_passed_in_a_new_queue_is_caught() {
+    let mut batches = choices();
+    let granted = batches
+        .iter_mut()
+        .flat_map(|it| &mut it.events)
+        .filter(|event| event.cause == Cause::Granted && is_lock(&event.subject, "gpu/1"));
+    // The second and the third grant change places.
+    let mut granted: Vec<&mut Event> = granted.collect();
+    let (seven, nine) = (granted[1].place, granted[2].place);
+    (granted[1].place, granted[2].place) = (nine, seven);
+    let broken: Vec<Promise> = check(&batches).broken.iter().map(|it| it.promise).collect();
+    assert!(broken.contains(&Promise::FirstCome), "{broken:?}");
 }
 
 type Plant = fn(&mut Vec<Batch>);

@@ -285,7 +285,7 @@ impl TimedHolds {
                 (Cause::Queued, Some(place)) => {
                     self.newest = self.newest.max(Some(place));
                     if self.waits.len() < TIMED_MAX {
-                        // A request for a pool joins the queues of slots that are added later, too.
+                        // A request for a pool joins further queues later, and has waited since it joined the first.
                         self.waits.entry(place).or_insert(at_us);
                     }
                 }

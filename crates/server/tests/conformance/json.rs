@@ -161,6 +161,15 @@ fn acquire(ask: &v1::AcquireRequest) -> Value {
     if !ask.supersede.is_empty() {
         body.insert("supersede".into(), json!(ask.supersede));
     }
+    if ask.any {
+        body.insert("any".into(), json!(true));
+    }
+    if !ask.pool.is_empty() {
+        body.insert("pool".into(), json!(ask.pool));
+        if ask.take > 0 {
+            body.insert("take".into(), json!(ask.take));
+        }
+    }
     if ask.upgrade {
         body.insert("upgrade".into(), json!(true));
     }
@@ -250,7 +259,7 @@ fn held(it: &Value) -> Reported {
     };
     told.grants = it["locks"].as_array().into_iter().flatten().map(grant).collect();
     if told.grants.is_empty() {
-        told.grants.push((String::new(), number(&it["token"]).unsigned_abs()));
+        told.grants.push(grant(it));
     }
     told.lease = it["lease"].is_object().then(|| granted(&it["lease"]));
     told

@@ -210,7 +210,7 @@ impl Run {
         stage.floor = before.floor.cast_signed();
         let reply = match &*step.verb {
             "asks" => {
-                let lock = stage.name(step.word(0));
+                let lock = stage.awaited(step);
                 let mut task = tokio::spawn(api.ask(&step.who, stage.ask(step)));
                 let waiting = before.waiting.get(&lock).copied();
                 // One that replaces another waits in its stead.
@@ -237,8 +237,13 @@ impl Run {
         };
         match reply {
             Reply::NotHere => Err("the api does not have this".into()),
-            Reply::Done(told) => {
+            Reply::Done(mut told) => {
                 stage.learn(step, &told);
+                if let [(lock, _)] = &told.grants[..]
+                    && !lock.is_empty()
+                {
+                    told.facts.insert("lock", stage.short(lock).to_owned());
+                }
                 if told.word != step.outcome {
                     return Err(format!("wanted {}, got {told:?}", step.outcome));
                 }

@@ -172,7 +172,10 @@ fn take(message: v1::SessionResponse, waiting: &Waiting) {
         }
     }
     for granted in message.grants {
-        let (token, slot, locks) = (granted.token, granted.slot, granted.locks);
+        let (token, slot, mut locks) = (granted.token, granted.slot, granted.locks);
+        if locks.is_empty() {
+            locks.push(v1::LockGrant { lock: granted.lock, token, slot });
+        }
         let held = v1::AcquireResponse { token, slot, locks, ..Default::default() };
         let held = told(Wire::Acquired(held), granted.revision).expect("it is held");
         waiting.answer(granted.id, Reply::Done(held.expect("no error")));

@@ -37,6 +37,17 @@ impl Stage {
         }
     }
 
+    /// The name in the scenario for a name in the cluster.
+    pub(crate) fn short<'a>(&self, name: &'a str) -> &'a str {
+        let own = name.strip_prefix(&self.prefix).and_then(|rest| rest.strip_prefix('/'));
+        own.unwrap_or(name)
+    }
+
+    /// A lock in whose queue a step waits: one that it names with `on`, or its first.
+    pub(crate) fn awaited(&self, step: &Step) -> String {
+        self.name(step.option("on").unwrap_or_else(|| step.word(0)))
+    }
+
     pub(crate) fn leases(&self) -> impl Iterator<Item = i64> {
         self.leases.values().map(|(lease, _)| *lease)
     }
@@ -312,6 +323,8 @@ impl Stage {
             resume: step.option("resume").is_some(),
             progress_within_ms: step.option("progress").map_or(0, ms),
             upgrade: step.option("upgrade").is_some(),
+            any: step.option("any").is_some(),
+            pool: step.option("pool").map(|it| self.name(it)).unwrap_or_default(),
             priority: step.option("priority").map_or(0, |it| it.parse().unwrap()),
             independent: step.option("independent").is_some(),
             election: step.option("election").is_some(),
@@ -325,6 +338,7 @@ impl Stage {
         };
         match &several[..] {
             [one] => v1::AcquireRequest { lock: one.clone(), mode, slots, take, ..ask },
+            [] if !ask.pool.is_empty() => v1::AcquireRequest { mode, slots, take, ..ask },
             _ => {
                 let part = |lock: &String| v1::LockAsk { lock: lock.clone(), mode, slots, take };
                 v1::AcquireRequest { locks: several.iter().map(part).collect(), ..ask }

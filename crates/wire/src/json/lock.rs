@@ -85,8 +85,8 @@ pub struct Acquire {
     /// 10 on.
     #[serde(default, skip_serializing_if = "is_false")]
     pub upgrade: bool,
-    /// One of `locks` is enough: the first one, in the order of names, that is free. Until then the request waits in all
-    /// their queues. The answer names the lock in `locks`. From feature level 13 on.
+    /// One of `locks` is enough: the first one, in the order of names, that is free. Until then the request waits in
+    /// all their queues. The answer names the lock in `locks`. From feature level 13 on.
     #[serde(default, skip_serializing_if = "is_false")]
     pub any: bool,
     /// Instead of `lock` and `locks`: a prefix. The request is for any slot of the pool: of the semaphores below the

@@ -84,6 +84,10 @@ fn what_http_answers_stays() {
     check("http_lock_sized", &LockShown::from(sized));
     let several = v1::WaiterView { take: 3, ..waiter() };
     check("http_waiter_take", &WaiterShown::from(several));
+    let any = v1::WaiterView { any: true, ..waiter() };
+    check("http_waiter_any", &WaiterShown::from(any));
+    let of_pool = v1::WaiterView { any: true, pool: "accounts/".into(), ..waiter() };
+    check("http_waiter_pool", &WaiterShown::from(of_pool));
     let drained = v1::ExplainResponse { drained: Some(drain_view()), ..Default::default() };
     check("http_explain_drained", &Explained::from(drained));
     let drains = v1::ListDrainsResponse { header: None, drains: vec![drain_view()] };

@@ -157,6 +157,11 @@ fn commands_about_locks_are_spoken_as_ever() {
     let upgrade = v1::AcquireRequest { upgrade: true, ..acquire.clone() };
     check_command("acquire_upgrade", Command::Acquire(upgrade));
     check_command("acquire_progress", Command::Acquire(moving));
+    let any = v1::AcquireRequest { any: true, ..acquire.clone() };
+    check_command("acquire_any", Command::Acquire(any));
+    let (lock, locks, pool) = (String::new(), Vec::new(), "gpu/".to_owned());
+    let of_pool = v1::AcquireRequest { lock, locks, pool, take: 2, ..acquire.clone() };
+    check_command("acquire_pool", Command::Acquire(of_pool));
     let part = v1::LockAsk { take: 2, ..ask("accounts/7") };
     let several = v1::AcquireRequest { take: 3, locks: vec![part], ..acquire };
     check_command("acquire_take", Command::Acquire(several));

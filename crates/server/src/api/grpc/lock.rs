@@ -187,15 +187,19 @@ impl v1::lock_service_server::LockService for LockApi {
         call.number(&mut new);
         let grant = decode::new_lease(&new, UNNAMED).map(Command::GrantLease);
         let outcome = call.outcome(grant.map_err(to_status)?).await?;
-        call.reply(&outcome, AnswerForm { lease: true, locks: false }, |header, answer| match answer {
-            Wire::LeaseGranted(lease) => Some(v1::LeaseGrantResponse {
-                header,
-                id: lease.lease,
-                ttl: it.ttl,
-                create_revision: lease.created,
-            }),
-            _ => None,
-        })
+        call.reply(
+            &outcome,
+            AnswerForm { lease: true, locks: false },
+            |header, answer| match answer {
+                Wire::LeaseGranted(lease) => Some(v1::LeaseGrantResponse {
+                    header,
+                    id: lease.lease,
+                    ttl: it.ttl,
+                    create_revision: lease.created,
+                }),
+                _ => None,
+            },
+        )
     }
 
     async fn lease_revoke(
