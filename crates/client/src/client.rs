@@ -169,8 +169,8 @@ impl Client {
     }
 
     /// Requests any one of several locks under a new lease: the first, in the order of names, that is free. Until then
-    /// the request waits in the queues of all of them, and it keeps its turn in each.
-    /// [`Guard::name`](crate::Guard::name) tells which one it is. Needs feature level 13.
+    /// the request waits in the queues of all of them and keeps its turn in each. [`Guard::name`](crate::Guard::name)
+    /// tells which one it is. Needs feature level 13.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -186,9 +186,8 @@ impl Client {
         self.lock_all(locks).any()
     }
 
-    /// Requests any slot of a pool under a new lease. The slots of the pool `gpu/` are the semaphores below this prefix
-    /// whose sizes an operator has set, such as `gpu/0`: each has its own queue, tokens and history. The request waits
-    /// in the queues of all of them, also of those that are added while it waits.
+    /// Requests any slot of a pool under a new lease. The slots of `gpu/` are the semaphores below this prefix whose
+    /// sizes an operator has set. The request also waits for slots that are added later.
     /// [`Guard::name`](crate::Guard::name) tells which slot it is. Needs feature level 13.
     ///
     /// ```no_run

@@ -60,9 +60,8 @@ impl Lease {
     }
 
     /// Requests any one of several locks: the first, in the order of names, that is free. Until then the request waits
-    /// in the queues of all of them, and it keeps its turn in each. [`Guard::name`](crate::Guard::name) tells which one
-    /// it is. One lease holds one lock of the list at a time: a second request of the same lease for it waits for the
-    /// first guard. Needs feature level 13.
+    /// in the queues of all of them and keeps its turn in each. [`Guard::name`](crate::Guard::name) tells which one it
+    /// is. A second request of the same lease for one of these locks waits for the first guard. Needs feature level 13.
     ///
     /// ```no_run
     /// # async fn example(lease: tenure::Lease) -> Result<(), tenure::Error> {

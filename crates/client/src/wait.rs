@@ -4,12 +4,13 @@
 //! one, under the same number or the same lease, and the cluster answers with its current state. A notification saves a
 //! query; only the answer is authoritative.
 
+mod leave;
 mod upgrade;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_types::{Refusal, Token};
+use tenure_types::Refusal;
 use tenure_wire::v1;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -28,6 +29,7 @@ use crate::response_slot::Response;
 use crate::session::UNTIMED_MIN;
 use crate::shared::{ClientShared, RequestIdentity, SentRequest};
 
+use leave::leave;
 pub(crate) use upgrade::upgrade;
 
 /// The pause after a session ended or a member could not serve.
@@ -330,46 +332,6 @@ impl Drop for PlaceCleanup {
             });
         }
     }
-}
-
-/// Leaves the queue, and releases what was granted meanwhile. If any of the locks was enough, each may be the one that
-/// was granted; otherwise the first one stands for all of them.
-async fn leave(held: &Arc<HeldLease>, ask: &AskOptions) -> Result<(), Error> {
-    let many = if ask.any { ask.locks.len() } else { 1 };
-    for lock in ask.locks.iter().take(many) {
-        if leave_one(held, lock).await? == LeftQueue::Yes {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Whether a request was there that could leave the queue of a lock, or held the lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum LeftQueue {
-    Yes,
-    NotThere,
-}
-
-async fn leave_one(held: &Arc<HeldLease>, lock: &str) -> Result<LeftQueue, Error> {
-    let command = Command::Leave(v1::LeaveRequest {
-        lock: lock.to_owned(),
-        lease_slot: held.handle.slot,
-        lease_generation: held.handle.generation,
-        ..Default::default()
-    });
-    let granted = match held.numbered(command).await {
-        Ok(Answer::Left(left)) => left.held,
-        Ok(_) => return Err(strange()),
-        Err(Error::Refused(_)) => return Ok(LeftQueue::NotThere),
-        Err(error) => return Err(error),
-    };
-    for grant in granted {
-        if let Some(token) = Token::from_u64(grant.token) {
-            held.release(grant.lock, token).await?;
-        }
-    }
-    Ok(LeftQueue::Yes)
 }
 
 /// A request that stands in the cluster.

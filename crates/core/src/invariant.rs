@@ -132,7 +132,9 @@ impl Machine {
     fn could_be_granted(&self, place: SlabIndex) -> bool {
         let record = self.places.at(place);
         if record.any {
-            return !self.is_quiet() && self.is_live(record.lease) && self.free_wait(place).is_some();
+            return !self.is_quiet()
+                && self.is_live(record.lease)
+                && self.free_wait(place).is_some();
         }
         let locks = self.slots_awaited(place);
         !self.is_quiet()

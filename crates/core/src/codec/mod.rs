@@ -5,6 +5,7 @@
 //! never allocates more than a small multiple of the input's size.
 
 mod access;
+mod acquire;
 mod answer;
 mod entry;
 mod event;

@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 use tenure_types::{Handle, LeaseId, Limit, PlaceNumber};
 
 use super::access::{get_change, put_change};
+use super::acquire::{get_acquire, put_acquire};
 use super::{Malformed, Reader, Writer};
 use crate::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
-    NewLease, PRIORITY_MAX, Purpose, Put, Request, RequestId, Revoker, Upgrade, Urgency,
-    WriteGuard,
+    Abandon, AskId, AskWait, Command, Expect, Hold, LeaseRef, NewLease, PRIORITY_MAX, Put, Request,
+    RequestId, Revoker, Upgrade, Urgency, WriteGuard,
 };
 
 /// The number of the command that raises the level.
@@ -316,108 +316,7 @@ fn get_abandon<'a>(reader: &mut Reader<'a>) -> Result<Abandon<'a>, Malformed> {
     Ok(Abandon { ask, lease: get_lease_ref(reader)?, place: PlaceNumber(reader.number()?) })
 }
 
-fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
-    match &acquire.lease {
-        AskLease::Existing(lease) => {
-            out.put_u8(0);
-            put_lease_ref(out, *lease);
-        }
-        AskLease::New(lease) => {
-            out.put_u8(1);
-            put_new_lease(out, lease);
-        }
-    }
-    // A pool is a request for any of no locks, and comes last.
-    let pool = acquire.pool().is_some();
-    let locks = if pool { &[] } else { acquire.locks.as_slice() };
-    out.put(locks.len() as u64);
-    locks.iter().for_each(|ask| put_ask(out, ask));
-    put_wait(out, acquire.wait);
-    out.put_bytes(acquire.metadata);
-    out.put(acquire.lock_delay_ms);
-    out.put_optional(acquire.max_hold_ms);
-    let election = acquire.purpose == Purpose::Election;
-    let min_hold = acquire.min_hold_ms > 0;
-    let supersede = acquire.supersede.is_some();
-    out.put_u8(
-        u8::from(election)
-            | u8::from(acquire.independent) << 1
-            | u8::from(min_hold) << 2
-            | u8::from(supersede) << 3
-            | u8::from(acquire.resume) << 4
-            | u8::from(acquire.priority > 0) << 5
-            | u8::from(acquire.progress_within_ms > 0) << 6
-            | u8::from(acquire.any || pool) << 7,
-    );
-    if min_hold {
-        out.put(acquire.min_hold_ms);
-    }
-    if let Some(group) = acquire.supersede {
-        out.put_bytes(group.as_bytes());
-    }
-    if acquire.priority > 0 {
-        out.put_u8(acquire.priority);
-    }
-    if acquire.progress_within_ms > 0 {
-        out.put(acquire.progress_within_ms);
-    }
-    if let Asks::Pool(ask) = &acquire.locks {
-        put_ask(out, ask);
-    }
-}
-
-fn put_ask(out: &mut Vec<u8>, ask: &Ask<'_>) {
-    out.put_bytes(ask.lock.as_bytes());
-    out.put_mode(ask.mode);
-}
-
-fn get_ask<'a>(reader: &mut Reader<'a>) -> Result<Ask<'a>, Malformed> {
-    Ok(Ask { lock: reader.text()?, mode: reader.mode()? })
-}
-
-fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
-    let lease = match reader.u8()? {
-        0 => AskLease::Existing(get_lease_ref(reader)?),
-        1 => AskLease::New(get_new_lease(reader)?),
-        _ => return Err(Malformed),
-    };
-    let locks = match reader.len(2)? {
-        1 => Asks::One(get_ask(reader)?),
-        len => Asks::Many((0..len).map(|_| get_ask(reader)).collect::<Result<_, _>>()?),
-    };
-    let wait = get_wait(reader)?;
-    let metadata = reader.bytes()?;
-    let lock_delay_ms = reader.number()?;
-    let max_hold_ms = reader.optional()?;
-    let flags = reader.u8()?;
-    let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
-    let independent = flags & 2 == 2;
-    let min_hold_ms = if flags & 4 == 4 { get_positive(reader)? } else { 0 };
-    let supersede = if flags & 8 == 8 { Some(reader.text()?) } else { None };
-    let priority = if flags & 32 == 32 { get_priority(reader)? } else { 0 };
-    let progress_within_ms = if flags & 64 == 64 { get_positive(reader)? } else { 0 };
-    let any = flags & 128 == 128;
-    let is_pool = any && locks.as_slice().is_empty();
-    let locks = if is_pool { Asks::Pool(get_ask(reader)?) } else { locks };
-    Ok(Acquire {
-        lease,
-        locks,
-        any: any && !is_pool,
-        wait,
-        metadata,
-        lock_delay_ms,
-        max_hold_ms,
-        min_hold_ms,
-        progress_within_ms,
-        supersede,
-        resume: flags & 16 == 16,
-        priority,
-        purpose,
-        independent,
-    })
-}
-
-fn put_wait(out: &mut Vec<u8>, wait: AskWait) {
+pub(super) fn put_wait(out: &mut Vec<u8>, wait: AskWait) {
     match wait {
         AskWait::No => out.put_u8(0),
         AskWait::Unlimited => out.put_u8(1),
@@ -428,7 +327,7 @@ fn put_wait(out: &mut Vec<u8>, wait: AskWait) {
     }
 }
 
-fn get_wait(reader: &mut Reader<'_>) -> Result<AskWait, Malformed> {
+pub(super) fn get_wait(reader: &mut Reader<'_>) -> Result<AskWait, Malformed> {
     match reader.u8()? {
         0 => Ok(AskWait::No),
         1 => Ok(AskWait::Unlimited),
@@ -467,7 +366,7 @@ pub(super) fn get_positive(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     if number == 0 { Err(Malformed) } else { Ok(number) }
 }
 
-fn put_lease_ref(out: &mut Vec<u8>, lease: LeaseRef) {
+pub(super) fn put_lease_ref(out: &mut Vec<u8>, lease: LeaseRef) {
     match lease {
         LeaseRef::Id(id) => {
             out.put_u8(0);
@@ -481,7 +380,7 @@ fn put_lease_ref(out: &mut Vec<u8>, lease: LeaseRef) {
     }
 }
 
-fn get_lease_ref(reader: &mut Reader<'_>) -> Result<LeaseRef, Malformed> {
+pub(super) fn get_lease_ref(reader: &mut Reader<'_>) -> Result<LeaseRef, Malformed> {
     match reader.u8()? {
         0 => Ok(LeaseRef::Id(get_lease_id(reader)?)),
         1 => Ok(LeaseRef::Handle(Handle { slot: reader.u32()?, generation: reader.number()? })),
@@ -493,14 +392,14 @@ pub(super) fn get_lease_id(reader: &mut Reader<'_>) -> Result<LeaseId, Malformed
     LeaseId::new(reader.number()?).ok_or(Malformed)
 }
 
-fn put_new_lease(out: &mut Vec<u8>, lease: &NewLease<'_>) {
+pub(super) fn put_new_lease(out: &mut Vec<u8>, lease: &NewLease<'_>) {
     out.put(lease.id.get());
     out.put(lease.ttl_ms);
     out.put_bytes(lease.client.as_bytes());
     out.put_bytes(lease.metadata);
 }
 
-fn get_new_lease<'a>(reader: &mut Reader<'a>) -> Result<NewLease<'a>, Malformed> {
+pub(super) fn get_new_lease<'a>(reader: &mut Reader<'a>) -> Result<NewLease<'a>, Malformed> {
     Ok(NewLease {
         id: get_lease_id(reader)?,
         ttl_ms: reader.number()?,

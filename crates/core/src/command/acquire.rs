@@ -5,10 +5,12 @@ use alloc::vec::Vec;
 use core::num::NonZeroU64;
 use tenure_types::{Held, Limit, Mode, PlaceNumber, Quota, Refusal};
 
+use super::any::InTheWay;
 use super::name;
 use super::owner::Payer;
+use super::place::PlaceOptions;
 use super::pool::PoolSlot;
-use super::queue::{Asker, PlaceOptions};
+use super::queue::Asker;
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants, Notice};
@@ -56,14 +58,6 @@ enum HeldPart {
     Nothing,
     Waits(SlabIndex),
     Holds(PlaceNumber, Grants),
-}
-
-/// What keeps a request from being granted at once.
-pub(super) enum InTheWay<'b, 'a> {
-    /// The prefix of a lock is closed.
-    Drained(Refusal),
-    /// A lock has other holders, or others wait for it.
-    Blocked(&'b Located<'a>),
 }
 
 impl Machine {
@@ -327,24 +321,6 @@ impl Machine {
             return Ok(self.queued_answer(place));
         }
         Ok(self.answer_after_pass(place))
-    }
-
-    /// The locks that a request gets if it is granted now: all of them, or one if one is enough.
-    fn free_part<'a, 'b>(
-        &self,
-        acquire: &Acquire<'_>,
-        asks: &'b [Located<'a>],
-    ) -> Result<&'b [Located<'a>], InTheWay<'b, 'a>> {
-        if acquire.is_choice() {
-            return self.free_choice(asks);
-        }
-        let blocked = asks.iter().find(|located| self.is_blocked(located));
-        // The drain is reported and not the holder: the lock would not be granted after its release either.
-        match (asks.iter().find_map(|located| self.draining(located.ask.lock)), blocked) {
-            (Some(drained), _) => Err(InTheWay::Drained(drained)),
-            (None, Some(blocked)) => Err(InTheWay::Blocked(blocked)),
-            (None, None) => Ok(asks),
-        }
     }
 
     /// Whether a request for this lock would have to wait now.

@@ -4,18 +4,46 @@
 //! free for it is granted, and it leaves the queues of the others in the same revision. So no lock is granted out of
 //! its own order, and a lock that nobody else waits for does not stay free.
 
-use super::acquire::{InTheWay, Located};
+use tenure_types::{Mode, Refusal};
+
+use super::acquire::Located;
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
+use crate::request::Acquire;
 use crate::state::record::{Place, WaitRecord};
 use crate::state::slab::SlabIndex;
-use tenure_types::Mode;
+
+/// What keeps a request from being granted at once.
+pub(super) enum InTheWay<'b, 'a> {
+    /// The prefix of a lock is closed.
+    Drained(Refusal),
+    /// A lock has other holders, or others wait for it.
+    Blocked(&'b Located<'a>),
+}
 
 impl Machine {
+    /// The locks that a request gets if it is granted now: all of them, or one if one is enough.
+    pub(super) fn free_part<'a, 'b>(
+        &self,
+        acquire: &Acquire<'_>,
+        asks: &'b [Located<'a>],
+    ) -> Result<&'b [Located<'a>], InTheWay<'b, 'a>> {
+        if acquire.is_choice() {
+            return self.free_choice(asks);
+        }
+        let blocked = asks.iter().find(|located| self.is_blocked(located));
+        // The drain is reported and not the holder: the lock would not be granted after its release either.
+        match (asks.iter().find_map(|located| self.draining(located.ask.lock)), blocked) {
+            (Some(drained), _) => Err(InTheWay::Drained(drained)),
+            (None, Some(blocked)) => Err(InTheWay::Blocked(blocked)),
+            (None, None) => Ok(asks),
+        }
+    }
+
     /// The first lock, in the order of names, that a new request for any of them gets now. If there is none, what is in
     /// the way of the first lock that is not drained.
-    pub(super) fn free_choice<'a, 'b>(
+    fn free_choice<'a, 'b>(
         &self,
         asks: &'b [Located<'a>],
     ) -> Result<&'b [Located<'a>], InTheWay<'b, 'a>> {

@@ -13,6 +13,7 @@ mod hold;
 mod key;
 mod lease;
 mod owner;
+mod place;
 mod pool;
 mod priority;
 mod progress;

@@ -6,12 +6,13 @@ use core::num::{NonZeroU32, NonZeroU64};
 use tenure_types::{Mode, Name, PlaceNumber};
 
 use super::acquire::Located;
+use super::place::PlaceOptions;
 use super::slots::MetadataTold;
 use crate::codec::{EventRef, SubjectRef};
-use crate::event::{ANY, Cause, UPGRADE};
+use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Grants, Notice};
-use crate::request::{Acquire, Purpose};
+use crate::request::Purpose;
 use crate::state::due::DueKind;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::record::{
@@ -32,30 +33,6 @@ pub(super) struct Asker<'a> {
     pub(super) lease: SlabIndex,
     pub(super) options: &'a GrantOptions,
     pub(super) asks: AskCount,
-}
-
-/// What decides where a new place stands, and what its wait means.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PlaceOptions<'a> {
-    pub(super) group: Option<&'a str>,
-    pub(super) independent: bool,
-    pub(super) upgrade: bool,
-    pub(super) any: bool,
-    pub(super) pool: Option<&'a str>,
-    pub(super) priority: u8,
-}
-
-impl<'a> PlaceOptions<'a> {
-    pub(super) fn of(acquire: &'a Acquire<'_>) -> Self {
-        Self {
-            group: acquire.supersede,
-            independent: acquire.independent,
-            upgrade: false,
-            any: acquire.is_choice(),
-            pool: acquire.pool(),
-            priority: acquire.priority,
-        }
-    }
 }
 
 impl Machine {
@@ -577,24 +554,6 @@ impl Lock {
     /// The weight of the lock in `state_bytes`.
     pub(crate) fn weight(&self) -> u64 {
         LOCK_BYTES + self.name.as_bytes().len() as u64
-    }
-}
-
-impl Place {
-    /// What the event says that queues it, beside that it is queued.
-    pub(super) fn queued_reason(&self) -> Option<&'static str> {
-        match (self.upgrade, self.any) {
-            (true, _) => Some(UPGRADE),
-            (false, true) => Some(ANY),
-            (false, false) => None,
-        }
-    }
-
-    /// The weight of the place in `state_bytes`, without its waits.
-    pub(crate) fn weight(&self) -> u64 {
-        let length = |name: &Option<Box<Name>>| name.as_ref().map_or(0, |it| it.as_bytes().len());
-        let names = length(&self.group) + length(&self.pool);
-        PLACE_BYTES + (self.options.metadata().len() + names) as u64
     }
 }
 

@@ -11,7 +11,8 @@ use tenure_types::{Held, Limit, Mode, PlaceNumber, Quota, Refusal, RingLink};
 
 use super::acquire::Located;
 use super::name;
-use super::queue::{Asker, PlaceOptions};
+use super::place::PlaceOptions;
+use super::queue::Asker;
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;

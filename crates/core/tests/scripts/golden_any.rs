@@ -1,5 +1,5 @@
-//! Tests that the bytes of entries and snapshots with requests for any of several locks, and for pools, stay as released
-//! versions wrote them.
+//! Tests that the bytes of entries and snapshots with requests for any of several locks, and for pools, stay as
+//! released versions wrote them.
 
 use tenure_core::Machine;
 use tenure_core::codec::{decode_request, open_entry};

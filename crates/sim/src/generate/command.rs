@@ -3,8 +3,8 @@
 //! Most commands are about the present state; some are late and name something of the past.
 
 use tenure_core::request::{
-    AskWait, LEVEL_ANY, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_SHARES, LeaseRef,
-    Purpose, Urgency,
+    AskWait, LEVEL_ANY, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_SHARES,
+    LeaseRef, Purpose, Urgency,
 };
 use tenure_core::view::HolderView;
 use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};

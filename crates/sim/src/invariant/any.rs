@@ -42,16 +42,15 @@ impl KnownChoices {
 
     /// Checks at the end of a command what it granted.
     pub(super) fn end(&mut self, part: &ObservedCommand<'_>) -> CheckResult {
-        let at_once = part.command.and_then(|(request, outcome)| {
-            match (&request.command, &outcome.result) {
+        let at_once =
+            part.command.and_then(|(request, outcome)| match (&request.command, &outcome.result) {
                 (Command::Acquire(ask), Ok(Answer::Acquired(acquired)))
                     if ask.pool().is_some() || ask.any && ask.locks.as_slice().len() > 1 =>
                 {
                     Some(acquired.place)
                 }
                 _ => None,
-            }
-        });
+            });
         let left = std::mem::take(&mut self.left);
         for (place, mut locks) in std::mem::take(&mut self.granted) {
             locks.dedup();
@@ -66,7 +65,9 @@ impl KnownChoices {
             all.sort();
             waited.sort();
             if locks.len() != 1 || all != waited {
-                return broken(format!("{place:?} waited for any of {waited:?}: {locks:?}, {left:?}"));
+                return broken(format!(
+                    "{place:?} waited for any of {waited:?}: {locks:?}, {left:?}"
+                ));
             }
         }
         Ok(())

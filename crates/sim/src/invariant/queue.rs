@@ -70,10 +70,12 @@ pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
             }
             match queue.back() {
                 // A request for a pool joins the queue of a slot that is added while it waits.
-                Some((last, _)) if *last >= place && !ledger.asked.contains_key(&place) => Err(InvariantViolation::new(
-                    "Q1",
-                    format!("{event:?} is not the newest of {queue:?}"),
-                )),
+                Some((last, _)) if *last >= place && !ledger.asked.contains_key(&place) => {
+                    Err(InvariantViolation::new(
+                        "Q1",
+                        format!("{event:?} is not the newest of {queue:?}"),
+                    ))
+                }
                 _ => Ok(()),
             }
         }

@@ -14,8 +14,8 @@ use crate::codec::request::{get_lease_id, get_priority};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::{LEVEL_MAX, Machine};
 use crate::request::{
-    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY,
-    LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
+    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY,
+    LEVEL_PRIORITY, LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
 };
 use crate::state::drain::Drains;
 use crate::state::due::CLOCK_MAX;
