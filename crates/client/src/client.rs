@@ -193,7 +193,6 @@ impl Client {
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
     /// let gpu = client.pool("gpu/").await?;
-    /// println!("working on {} under token {}", gpu.name(), gpu.token());
     /// # gpu.release().await }
     /// ```
     pub fn pool(&self, prefix: impl Into<String>) -> LockAsk {
