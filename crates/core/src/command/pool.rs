@@ -2,7 +2,8 @@
 //!
 //! A pool is a prefix, such as `gpu/`. Its slots are the semaphores below it whose numbers of slots an operator has
 //! set: each has a name of its own, and its own queue, tokens and history. A request for the pool waits in the queues
-//! of all of them. It joins the queue of a slot that is added while it waits, and leaves the queue of one that is removed.
+//! of all of them. It joins the queue of a slot that is added while it waits, and leaves the queue of one that is
+//! removed.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
