@@ -125,7 +125,6 @@ impl AskOptions {
             election: self.election,
             independent: self.independent,
             upgrade: self.upgrade,
-            any: self.any,
             ..Default::default()
         };
         if self.pool {
@@ -137,7 +136,8 @@ impl AskOptions {
         } else {
             let mode = mode.into();
             let ask = |lock: &String| v1::LockAsk { lock: lock.clone(), mode, slots, take };
-            request.locks = self.locks.iter().map(ask).collect();
+            let several = self.locks.iter().map(ask).collect();
+            *if self.any { &mut request.any_of } else { &mut request.locks } = several;
         }
         request
     }

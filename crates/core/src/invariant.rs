@@ -193,8 +193,7 @@ impl Machine {
             if place.upgrade {
                 self.check_upgrade(slot, place)?;
             }
-            let choice = !place.any || (names().count() > 1 || place.pool.is_some());
-            ensure(choice && !(place.any && place.upgrade), "Q3", "a place cannot choose")?;
+            ensure(!(place.any && place.upgrade), "Q3", "an upgrade cannot choose")?;
             ensure(place.any || place.pool.is_none(), "Q3", "a place needs a whole pool")?;
             if let Some(until_ms) = place.until_ms {
                 let number = place.number.0;

@@ -99,7 +99,10 @@ fn wait_ended(machine: &Machine, place: PlaceNumber, since: Revision) -> Option<
         return hold_ended(batch, left);
     }
     // The newer request joined the queue in the same revision.
-    if let Some(newer) = batch.events.iter().find(|event| event.cause == Cause::Queued) {
+    let superseded = |event: &&Event| is_it(event) && event.cause == Cause::Superseded;
+    if batch.events.iter().any(|event| superseded(&event))
+        && let Some(newer) = batch.events.iter().find(|event| event.cause == Cause::Queued)
+    {
         let (client, lease) = (newer.client.clone()?, newer.lease?);
         return Some(Refusal::Superseded(Box::new(SupersededBy { client, lease })));
     }

@@ -456,7 +456,7 @@ impl Refusal {
             Refusal::Overlap { .. } => "release or leave first, or use another lease",
             Refusal::Duplicate { .. } => "name each lock once",
             Refusal::OtherKind { .. } => "ask with the slots the lock has",
-            Refusal::PoolEmpty { .. } => "add slots with `tenure resize PREFIX/NAME 1`",
+            Refusal::PoolEmpty { .. } => "add a slot, as `tenure resize gpu/0 1` does for `gpu/`",
             Refusal::Deadlock { .. } => "release what you hold, then ask for all at once",
             Refusal::NotHolder { .. } => "stop the work; the lock is not yours",
             Refusal::NotWaiting { .. } => "nothing: the queue position is gone",

@@ -3415,8 +3415,8 @@ pub struct AcquireRequest {
     pub progress_within_ms: u64,
     #[prost(bool, tag = "21")]
     pub upgrade: bool,
-    #[prost(bool, tag = "22")]
-    pub any: bool,
+    #[prost(message, repeated, tag = "22")]
+    pub any_of: ::prost::alloc::vec::Vec<LockAsk>,
     #[prost(string, tag = "23")]
     pub pool: ::prost::alloc::string::String,
 }

@@ -224,7 +224,7 @@ pub const TABLE: &[Row] = rows! {
         "nothing: the newer request does the work";
     "POOL_EMPTY" NotFound 404 Frame None No,
         "no slot of the pool exists, or none is as large as the request",
-        "add slots with `tenure resize PREFIX/NAME 1`";
+        "add a slot, as `tenure resize gpu/0 1` does for `gpu/`";
     "DRAINS_FULL" ResourceExhausted 507 Frame None No,
         "1,000 prefixes are drained, which is the limit", "open what is done, or drain a shorter prefix";
 

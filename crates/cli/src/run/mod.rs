@@ -94,7 +94,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,
     /// At most one start in this time (nine tenths of it); a run that is skipped exits with 0
-    #[arg(long, value_name = "TIME", value_parser = duration::some)]
+    #[arg(long, value_name = "TIME", value_parser = duration::some, conflicts_with_all = ["any", "pool"])]
     once_per: Option<Duration>,
     /// Replace older runs of this group that wait for the lock
     #[arg(long, value_name = "GROUP", value_parser = output::name)]

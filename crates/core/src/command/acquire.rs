@@ -54,7 +54,7 @@ impl<'a> Sorted<'a> {
 }
 
 /// What the lease already holds or waits for among the requested locks.
-enum HeldPart {
+pub(super) enum HeldPart {
     Nothing,
     Waits(SlabIndex),
     Holds(PlaceNumber, Grants),
@@ -62,12 +62,15 @@ enum HeldPart {
 
 impl Machine {
     pub(super) fn acquire(&mut self, acquire: &Acquire<'_>) -> Result<Answer, Refusal> {
-        let pool = match &acquire.locks {
-            Asks::Pool(ask) => self.pool_slots(ask)?,
-            Asks::One(_) | Asks::Many(_) => Vec::new(),
+        // Which slots a pool has counts only for a request that is new.
+        let named = match &acquire.locks {
+            Asks::Pool(ask) => {
+                self.check_name(ask.lock)?;
+                self.check_options(acquire)?;
+                None
+            }
+            Asks::One(_) | Asks::Many(_) => Some(self.check_asks(acquire)?),
         };
-        let asks = self.check_asks(acquire, &pool)?;
-        let asks = asks.as_slice();
         let who = match acquire.lease {
             AskLease::Existing(lease) => Who::Known(self.own_lease(lease)?),
             AskLease::New(new) => match self.check_new_lease(&new)? {
@@ -83,7 +86,11 @@ impl Machine {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
         if let Who::Known(slot) = who {
-            match self.standing(slot, acquire, asks)? {
+            let standing = match (&named, &acquire.locks) {
+                (Some(asks), _) => self.standing(slot, acquire, asks.as_slice())?,
+                (None, asks) => self.pool_standing(slot, &asks.as_slice()[0])?,
+            };
+            match standing {
                 HeldPart::Nothing => {}
                 HeldPart::Waits(place) => {
                     self.replace_limit(place, acquire.wait);
@@ -99,24 +106,24 @@ impl Machine {
         if acquire.resume {
             return Ok(Answer::Ended);
         }
+        let pool;
+        let asks = match named {
+            Some(asks) => asks,
+            None => {
+                pool = self.pool_slots(&acquire.locks.as_slice()[0])?;
+                Sorted::Many(pool.iter().map(PoolSlot::located).collect())
+            }
+        };
+        let asks = asks.as_slice();
+        if let (Who::Known(lease), Some(_)) = (&who, acquire.pool()) {
+            self.check_pool_overlap(*lease, asks)?;
+        }
         self.check_room(&who, acquire, asks)?;
         self.ask(who, acquire, asks)
     }
 
     /// Checks the locks and options that the request names, and returns the locks in the order of their names.
-    fn check_asks<'a>(
-        &self,
-        acquire: &Acquire<'a>,
-        pool: &'a [PoolSlot],
-    ) -> Result<Sorted<'a>, Refusal> {
-        if acquire.pool().is_some() {
-            let located = |slot: &'a PoolSlot| {
-                let ask = Ask { lock: &slot.name, mode: slot.mode };
-                Located { ask, lock: Some(slot.lock) }
-            };
-            self.check_options(acquire)?;
-            return Ok(Sorted::Many(pool.iter().map(located).collect()));
-        }
+    fn check_asks<'a>(&self, acquire: &Acquire<'a>) -> Result<Sorted<'a>, Refusal> {
         let asks = acquire.locks.as_slice();
         let (limit, asked) = (Limit::LocksPerAsk, asks.len() as u64);
         if asks.is_empty() {
@@ -385,7 +392,7 @@ impl Machine {
     /// Returns what the lease already has of these locks. If it has exactly these locks and modes, the result is that
     /// grant or place. If it has some of them, or has them in other modes, the request is refused, because later
     /// commands could not tell the two requests apart. If any of the locks is enough, the result is the one that it
-    /// has.
+    /// has, or a place for some of them.
     fn standing(
         &self,
         lease: SlabIndex,
@@ -409,18 +416,33 @@ impl Machine {
                 let waits = self
                     .waits_of(place)
                     .map(|(_, wait)| (self.locks.at(wait.lock).name.as_bytes(), wait.mode));
-                let asked =
+                let mut asked =
                     asks.iter().map(|other| (other.ask.lock.as_bytes(), self.recognised(other)));
                 let record = self.places.at(place);
-                let same = match acquire.pool() {
-                    // The pool may have had other slots when the request was made.
-                    Some(pool) => record.pool.as_deref().is_some_and(|it| it.as_str() == pool),
-                    None => waits.eq(asked) && record.any == any && record.pool.is_none(),
+                let same = match any {
+                    // It may have left a queue since, because a semaphore became too small.
+                    true => {
+                        let asked: Vec<(&[u8], Mode)> = asked.collect();
+                        let mut waits = waits;
+                        record.any
+                            && waits.all(|wait| asked.contains(&wait))
+                            && !self.has_elsewhere(lease, place, asks)
+                    }
+                    false => !record.any && asked.by_ref().eq(waits),
                 };
+                let same = same && record.pool.is_none();
                 return if same { Ok(HeldPart::Waits(place)) } else { Err(overlap()) };
             }
         }
         Ok(HeldPart::Nothing)
+    }
+
+    /// Whether a lease holds one of these locks, or waits for one in another place.
+    fn has_elsewhere(&self, lease: SlabIndex, place: SlabIndex, asks: &[Located<'_>]) -> bool {
+        asks.iter().filter_map(|located| located.lock).any(|lock| {
+            let other = self.place_of(lease, lock).is_some_and(|found| found != place);
+            other || self.grant_of(lease, lock).is_some()
+        })
     }
 
     /// The mode by which a request is recognised as one that was made before. The number of slots may have been set

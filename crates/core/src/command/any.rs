@@ -80,13 +80,6 @@ impl Machine {
             && u64::from(wait.mode.grants()) <= self.tokens_left()
     }
 
-    /// Makes a place that has one lock left an ordinary one, unless its pool may get more slots.
-    pub(super) fn end_choice(&mut self, place: SlabIndex) {
-        let several = self.waits_of(place).count() > 1;
-        let record = self.places.at_mut(place);
-        record.any = several || record.pool.is_some();
-    }
-
     /// Chooses the lock of a place for any of several, and tells the watchers of the other locks that it leaves their
     /// queues; `None` if the place needs all its locks.
     pub(super) fn choose(&mut self, place: SlabIndex) -> Option<(SlabIndex, Mode)> {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use tenure_types::{Mode, PlaceNumber, Refusal, RingLink, Token};
 
 use crate::machine::Machine;
-use crate::request::{LEVEL_ACCESS, LEVEL_HAND_ON};
+use crate::request::{LEVEL_ACCESS, LEVEL_ANY, LEVEL_HAND_ON};
 use crate::state::rank::Rank;
 use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, WaitRecord};
 use crate::state::slab::SlabIndex;
@@ -98,8 +98,12 @@ impl Machine {
         let mut holders = 0;
         let mut open = Vec::from([place]);
         while let Some(place) = open.pop() {
-            *left = left.checked_sub(1)?;
             let record = self.places.at(place);
+            // A place for any of many locks is reached through each of their queues.
+            if self.level >= LEVEL_ANY && places.contains_key(&record.rank()) {
+                continue;
+            }
+            *left = left.checked_sub(1)?;
             if !self.is_live(record.lease) || places.insert(record.rank(), place).is_some() {
                 continue;
             }
@@ -163,6 +167,8 @@ struct Supposed<'a> {
     waiting: BTreeMap<SlabIndex, usize>,
     /// The locks that each lease holds.
     holding: BTreeMap<SlabIndex, BTreeSet<SlabIndex>>,
+    /// The places for any of several locks that were granted. They are removed from a queue when they come to its front.
+    chosen: BTreeSet<SlabIndex>,
 }
 
 #[derive(Default)]
@@ -241,7 +247,7 @@ impl<'a> Supposed<'a> {
                 }
             }
         }
-        Self { machine, locks, waiting, holding }
+        Self { machine, locks, waiting, holding, chosen: BTreeSet::new() }
     }
 
     fn reduce(&mut self) {
@@ -292,21 +298,24 @@ impl<'a> Supposed<'a> {
     fn grant(&mut self, place: SlabIndex, open: &mut Vec<SlabIndex>) {
         let machine = self.machine;
         let record = machine.places.at(place);
+        if record.any {
+            self.chosen.insert(place);
+        }
         for (_, wait) in machine.waits_of(place) {
             let lock = self.locks.get_mut(&wait.lock).expect("a reachable place's locks are");
-            if record.any {
-                // Which of its locks it gets depends on who releases first, so it counts as holding none of them: a
-                // deadlock may be missed, and none is reported that is none.
-                lock.queue.retain(|other| *other != place);
-                open.push(wait.lock);
-                continue;
+            // Which of its locks a place for any of them gets depends on who releases first, so it counts as holding
+            // none of them: a deadlock may be missed, and none is reported that is none.
+            if !record.any {
+                lock.queue.pop_front();
+                if record.upgrade {
+                    lock.remove(record.lease);
+                }
+                lock.add(Came::Supposed(record.number), record.lease, wait.mode);
+                self.holding.entry(record.lease).or_default().insert(wait.lock);
             }
-            lock.queue.pop_front();
-            if record.upgrade {
-                lock.remove(record.lease);
+            while lock.queue.front().is_some_and(|first| self.chosen.contains(first)) {
+                lock.queue.pop_front();
             }
-            lock.add(Came::Supposed(record.number), record.lease, wait.mode);
-            self.holding.entry(record.lease).or_default().insert(wait.lock);
             open.push(wait.lock);
         }
         if !record.independent
@@ -319,7 +328,8 @@ impl<'a> Supposed<'a> {
 
     fn is_stuck(&self, place: SlabIndex) -> bool {
         let lock = self.machine.waits.at(self.machine.places.at(place).first).lock;
-        self.locks.get(&lock).is_some_and(|supposed| supposed.queue.contains(&place))
+        !self.chosen.contains(&place)
+            && self.locks.get(&lock).is_some_and(|supposed| supposed.queue.contains(&place))
     }
 
     /// The path of waits from a deadlocked place until a lease repeats.
@@ -357,7 +367,8 @@ impl<'a> Supposed<'a> {
             }
             if lock.queue.front() != Some(&place) {
                 let at = lock.queue.iter().position(|other| *other == place)?;
-                return Some((wait.lock, Some(lock.queue[at - 1])));
+                let mut ahead = lock.queue.range(..at).rev();
+                return Some((wait.lock, ahead.find(|it| !self.chosen.contains(it)).copied()));
             }
         }
         None

@@ -76,7 +76,7 @@ impl Machine {
         let record = self.places.at(place);
         let wait = self.waits.at(record.first);
         let asked = grant.asked_mode(self.locks.at(grant.lock).slots);
-        let alone = wait.next.is_none() && wait.mode == asked && !record.upgrade;
+        let alone = wait.next.is_none() && wait.mode == asked && !record.upgrade && !record.any;
         let mut others = self.leases.at(record.lease).places.iter::<IN_LEASE, _>(&self.places);
         let free = others.all(|(slot, other)| slot == place || other.independent);
         (alone && free).then_some(place)

@@ -8,8 +8,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Bound;
-use tenure_types::{Limit, Mode, Name, PlaceNumber, Refusal};
+use tenure_types::{Limit, Mode, Name, PlaceNumber, Quota, Refusal};
 
+use super::acquire::{HeldPart, Located};
 use super::name;
 use super::queue::WAIT_BYTES;
 use crate::codec::{EventRef, SubjectRef};
@@ -19,7 +20,7 @@ use crate::outcome::Notice;
 use crate::request::Ask;
 use crate::state::list::ListLink;
 use crate::state::rank::Rank;
-use crate::state::record::{IN_QUEUE, WaitRecord};
+use crate::state::record::{IN_LEASE, IN_QUEUE, Place, WaitRecord};
 use crate::state::slab::SlabIndex;
 
 /// A place that waits for any slot of a pool: the prefix of the pool, the rank of the place, and the place.
@@ -32,10 +33,60 @@ pub(super) struct PoolSlot {
     pub(super) mode: Mode,
 }
 
+impl PoolSlot {
+    /// The slot as a lock of a request.
+    pub(super) fn located(&self) -> Located<'_> {
+        Located { ask: Ask { lock: &self.name, mode: self.mode }, lock: Some(self.lock) }
+    }
+}
+
 impl Machine {
+    /// What a lease already has of a pool, whichever slots the pool has now: a place for a slot of it, or a slot by a
+    /// request that has no other grant.
+    pub(super) fn pool_standing(
+        &self,
+        lease: SlabIndex,
+        ask: &Ask<'_>,
+    ) -> Result<HeldPart, Refusal> {
+        let overlap = || Refusal::Overlap { lock: name(ask.lock) };
+        let record = self.leases.at(lease);
+        let of_pool = |place: &Place| place.pool.as_deref().is_some_and(|it| **it == *ask.lock);
+        let mut places = record.places.iter::<IN_LEASE, _>(&self.places);
+        if let Some((place, found)) = places.find(|(_, place)| of_pool(place)) {
+            let same = self.waits.at(found.first).mode.grants() == ask.mode.grants();
+            return if same { Ok(HeldPart::Waits(place)) } else { Err(overlap()) };
+        }
+        let grants = record.grants.iter::<IN_LEASE, _>(&self.grants);
+        let below = grants.filter(|(_, grant)| {
+            let lock = self.locks.at(grant.lock);
+            grant.mode.slot().is_some() && lock.name.starts_with(ask.lock)
+        });
+        // The order of the list depends on how the state was built.
+        let first = below.min_by_key(|(_, grant)| (&self.locks.at(grant.lock).name, grant.token));
+        let Some((_, first)) = first else { return Ok(HeldPart::Nothing) };
+        let held = self.grants_of_place(lease, first.place).ok_or_else(overlap)?;
+        let lock = &self.locks.at(first.lock).name;
+        let same = held.as_slice().iter().all(|grant| grant.lock == *lock)
+            && held.as_slice().len() as u64 == u64::from(ask.mode.grants());
+        if same { Ok(HeldPart::Holds(first.place, held)) } else { Err(overlap()) }
+    }
+
+    /// Refuses a new request for a pool by a lease that waits for one of its slots in another way.
+    pub(super) fn check_pool_overlap(
+        &self,
+        lease: SlabIndex,
+        slots: &[Located<'_>],
+    ) -> Result<(), Refusal> {
+        for slot in slots {
+            if slot.lock.is_some_and(|lock| self.place_of(lease, lock).is_some()) {
+                return Err(Refusal::Overlap { lock: name(slot.ask.lock) });
+            }
+        }
+        Ok(())
+    }
+
     /// The slots of a pool that a request can be granted, in the order of names.
     pub(super) fn pool_slots(&self, ask: &Ask<'_>) -> Result<Vec<PoolSlot>, Refusal> {
-        self.check_name(ask.lock)?;
         let take = ask.mode.grants();
         let prefix = ask.lock.as_bytes();
         let below = self.sized.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
@@ -45,7 +96,9 @@ impl Machine {
             let mode = Mode::Slot { of, take };
             (take <= of).then(|| PoolSlot { name: name.clone(), lock: *lock, mode })
         };
-        let slots: Vec<PoolSlot> = below.filter_map(slot).collect();
+        // One more than a request may name is enough to refuse it.
+        let most = usize::try_from(self.limits.get(Limit::LocksPerAsk)).unwrap_or(usize::MAX);
+        let slots: Vec<PoolSlot> = below.filter_map(slot).take(most.saturating_add(1)).collect();
         if slots.is_empty() || take == 0 {
             return Err(Refusal::PoolEmpty { pool: name(ask.lock) });
         }
@@ -109,8 +162,21 @@ impl Machine {
         let queue = u64::from(self.locks.at(lock).queue.len);
         alone
             && !grouped
+            && self.may_wait_for_more(place)
             && waits < self.limits.get(Limit::LocksPerAsk)
             && queue < self.limits.get(Limit::WaitersPerLock)
+    }
+
+    /// Whether the limits and quotas leave room for one more wait of a place.
+    fn may_wait_for_more(&self, place: SlabIndex) -> bool {
+        let record = self.places.at(place);
+        let locks = u64::from(self.waits.at(record.first).mode.grants());
+        let lease = self.leases.at(record.lease);
+        let has = u64::from(lease.grants.len) + u64::from(lease.waits);
+        let payer = || self.owner_pays(lease.owner);
+        self.check_limit(Limit::LocksPerLease, has + locks).is_ok()
+            && self.check_quota(payer(), Quota::Locks, locks).is_ok()
+            && self.check_quota(payer(), Quota::Bytes, record.owned_bytes(locks)).is_ok()
     }
 
     /// Adds a wait for one more lock to a place, in the order of names and of ranks.

@@ -16,10 +16,12 @@ impl Machine {
         let record = self.waits.at(wait);
         let (lock, place) = (record.lock, self.places.at(record.place));
         let (priority, rank, upgrade) = (place.priority, place.rank(), place.stands_first());
-        if priority == 0 && self.ranks.is_empty() && !upgrade {
+        // A place for any of several locks asks in many queues how many are ahead of it.
+        let ranked = priority > 0 || place.any;
+        if !ranked && self.ranks.is_empty() && !upgrade {
             return self.locks.at_mut(lock).queue.push::<IN_QUEUE, _>(&mut self.waits, wait);
         }
-        if priority > 0 {
+        if ranked {
             self.rank_queue(lock);
         }
         let last = self.locks.at(lock).queue.last.filter(|_| !upgrade);

@@ -42,6 +42,11 @@ impl Machine {
         let found = self.lock_slot(lock);
         match found.map(|found| self.locks.at(found)) {
             Some(record) if record.sized && record.slots == Some(slots) => {
+                // Requests for a pool that had to stay out of its queue may be able to join it by now.
+                if let Some(slot) = found {
+                    self.add_to_pools(slot);
+                    self.touch(slot);
+                }
                 return Ok(Answer::Resized);
             }
             Some(record) if record.slots.is_none() => {
@@ -94,7 +99,6 @@ impl Machine {
         for (number, place, slot, take) in ended {
             if self.places.at(place).any && self.waits_of(place).count() > 1 {
                 self.remove_wait(place, slot, Cause::TooManySlots);
-                self.end_choice(place);
                 continue;
             }
             let lease = self.handle(self.places.at(place).lease);

@@ -184,3 +184,23 @@ fn a_wait_of_which_every_way_is_blocked_is_a_deadlock() {
     ",
     );
 }
+
+#[test]
+fn a_request_that_left_one_queue_is_recognised() {
+    check(
+        "
+         0s  level 13                    raised
+         0s  A lease 10s                 granted
+         0s  B lease 10s                 granted
+         0s  resize a 2                  resized
+         0s  resize b 2                  resized
+         0s  A lock a slots=2of2         held a token=1 slot=0, a token=2 slot=1
+         0s  A lock b slots=2of2         held b token=3 slot=0, b token=4 slot=1
+         0s  B lock a b slots=2of2 any-of  queued ahead=0
+         1s  resize b 1                  resized
+         1s  B lock a b slots=2of2 any-of  queued ahead=0
+         1s  show b                      A token=3 slot=0, A token=4 slot=1
+         2s  A revoke                    revoked; B held a token=5 slot=0, a token=6 slot=1
+    ",
+    );
+}

@@ -104,3 +104,52 @@ fn a_slot_may_have_room_for_several() {
     ",
     );
 }
+
+#[test]
+fn a_repeated_request_is_answered_with_what_the_lease_has_whichever_slots_there_are() {
+    check(
+        "
+         0s  level 13                   raised
+         0s  A lease 10s                granted
+         0s  B lease 10s                granted
+         0s  C lease 10s                granted
+         0s  resize gpu/a 1             resized
+         0s  resize gpu/b 1             resized
+         0s  A lock pool=gpu/           held token=1 slot=0
+         0s  B lock pool=gpu/           held token=2 slot=0
+         0s  C lock pool=gpu/           queued ahead=0
+         0s  C lock pool=gpu/ take=2    refused overlap (gpu/)
+         0s  C lock gpu/b slots=1       refused overlap (gpu/b)
+         1s  resize gpu/a any           resized
+         1s  A lock pool=gpu/           held token=1 slot=0
+         1s  A lock pool=gpu/ take=2    refused overlap (gpu/)
+         1s  C lock pool=gpu/           queued ahead=0
+         2s  resize gpu/b any           resized; C wait over: pool-empty (gpu/) (place=3)
+         2s  B lock pool=gpu/           held token=2 slot=0
+         2s  C lock pool=gpu/           refused pool-empty (gpu/)
+    ",
+    );
+}
+
+#[test]
+fn who_had_to_stay_out_of_a_queue_joins_it_with_the_next_resize() {
+    check(
+        "
+         0s  level 13              raised
+         0s  A lease 10s           granted
+         0s  B lease 10s           granted
+         0s  resize gpu/a 1        resized
+         0s  A lock pool=gpu/      held token=1 slot=0
+         0s  B lock gpu/b slots=1  held token=2 slot=0
+         0s  B lock pool=gpu/      held token=2 slot=0
+         0s  limits locks_per_lease=1  set
+         0s  B unlock gpu/b        released
+         0s  B lock pool=gpu/      queued ahead=0
+         1s  resize gpu/b 1        resized
+         1s  show gpu/b            nobody
+         1s  limits locks_per_lease=9  set
+         2s  resize gpu/b 1        resized; B held token=3 slot=0
+         2s  show gpu/b            B token=3 slot=0
+    ",
+    );
+}

@@ -162,7 +162,12 @@ pub(crate) fn acquire<'a>(
         Some(new) => AskLease::New(new_lease(new, client)?),
         None => AskLease::Existing(lease_ref(ask.lease_slot, ask.lease_generation, ask.lease)?),
     };
-    let locks = match (ask.lock.is_empty(), &ask.locks[..]) {
+    let any = !ask.any_of.is_empty();
+    if any && !ask.locks.is_empty() {
+        return Err(invalid("any_of", "excludes `locks`"));
+    }
+    let several = if any { &ask.any_of[..] } else { &ask.locks[..] };
+    let locks = match (ask.lock.is_empty(), several) {
         (true, []) if !ask.pool.is_empty() => Asks::Pool(pool(ask)?),
         _ if !ask.pool.is_empty() => {
             return Err(invalid("pool", "excludes `lock` and `locks`"));
@@ -182,7 +187,7 @@ pub(crate) fn acquire<'a>(
     Ok(Acquire {
         lease,
         locks,
-        any: ask.any,
+        any,
         wait: wait(ask.wait_ms),
         metadata: &ask.metadata,
         lock_delay_ms: ask.lock_delay_ms,

@@ -22,7 +22,7 @@ pub(crate) struct AnswerForm {
 impl AnswerForm {
     /// The form of the answer to this request.
     pub(crate) fn of(ask: &v1::AcquireRequest) -> Self {
-        let choice = ask.any && ask.locks.len() > 1 || !ask.pool.is_empty();
+        let choice = !ask.any_of.is_empty() || !ask.pool.is_empty();
         Self { lease: ask.new_lease.is_some(), locks: choice }
     }
 }

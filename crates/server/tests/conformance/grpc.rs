@@ -449,7 +449,7 @@ fn is_plain(ask: &v1::AcquireRequest) -> bool {
         && ask.progress_within_ms == 0
         && ask.take == 0
         && !ask.upgrade
-        && !ask.any
+        && ask.any_of.is_empty()
         && ask.pool.is_empty()
         && !ask.election
         && !ask.independent

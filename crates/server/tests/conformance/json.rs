@@ -131,13 +131,14 @@ fn acquire(ask: &v1::AcquireRequest) -> Value {
     if !ask.lock.is_empty() {
         body.insert("lock".into(), json!(ask.lock));
     }
-    if !ask.locks.is_empty() {
+    let several = if ask.any_of.is_empty() { &ask.locks } else { &ask.any_of };
+    if !several.is_empty() {
         let lock = |ask: &v1::LockAsk| {
             let mut lock = mode(ask.mode, ask.slots, ask.take);
             lock.insert("lock".into(), json!(ask.lock));
             Value::Object(lock)
         };
-        body.insert("locks".into(), ask.locks.iter().map(lock).collect());
+        body.insert("locks".into(), several.iter().map(lock).collect());
     }
     match &ask.new_lease {
         Some(new) => body.insert("new_lease".into(), lease(new)),
@@ -161,7 +162,7 @@ fn acquire(ask: &v1::AcquireRequest) -> Value {
     if !ask.supersede.is_empty() {
         body.insert("supersede".into(), json!(ask.supersede));
     }
-    if ask.any {
+    if !ask.any_of.is_empty() {
         body.insert("any".into(), json!(true));
     }
     if !ask.pool.is_empty() {

@@ -323,7 +323,6 @@ impl Stage {
             resume: step.option("resume").is_some(),
             progress_within_ms: step.option("progress").map_or(0, ms),
             upgrade: step.option("upgrade").is_some(),
-            any: step.option("any").is_some(),
             pool: step.option("pool").map(|it| self.name(it)).unwrap_or_default(),
             priority: step.option("priority").map_or(0, |it| it.parse().unwrap()),
             independent: step.option("independent").is_some(),
@@ -341,7 +340,11 @@ impl Stage {
             [] if !ask.pool.is_empty() => v1::AcquireRequest { mode, slots, take, ..ask },
             _ => {
                 let part = |lock: &String| v1::LockAsk { lock: lock.clone(), mode, slots, take };
-                v1::AcquireRequest { locks: several.iter().map(part).collect(), ..ask }
+                let parts = several.iter().map(part).collect();
+                match step.option("any") {
+                    Some(_) => v1::AcquireRequest { any_of: parts, ..ask },
+                    None => v1::AcquireRequest { locks: parts, ..ask },
+                }
             }
         }
     }

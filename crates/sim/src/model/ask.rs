@@ -21,7 +21,11 @@ pub(super) enum WaitDeadline {
 
 impl Model {
     pub(super) fn acquire(&mut self, ask: &Acquire<'_>, handle_of: HandleOf<'_>) -> Verdict {
-        let locks = self.check_asks(ask)?;
+        // Of a pool only its name counts, until it is known that the ask is new.
+        let mut locks = match ask.pool() {
+            Some(pool) => self.name(pool).map(|_| Vec::new())?,
+            None => self.check_asks(ask)?,
+        };
         self.check_bounds(ask)?;
         let (lease, ttl_ms, client) = match &ask.lease {
             AskLease::Existing(lease) => self.known(self.own(*lease, handle_of)?),
@@ -35,11 +39,19 @@ impl Model {
         }
         let wait_deadline = self.wait_deadline(ask.wait);
         let any = ask.pool().is_some() || ask.any && locks.len() > 1;
-        if let Some(standing) = self.present_standing(lease, any, ask, &locks, wait_deadline) {
+        let standing = match ask.pool() {
+            Some(_) => self.pool_standing(lease, &ask.locks.as_slice()[0], wait_deadline),
+            None => self.present_standing(lease, any, &locks, wait_deadline),
+        };
+        if let Some(standing) = standing {
             return standing;
         }
         if ask.resume {
             return Ok(Answer::Ended);
+        }
+        if ask.pool().is_some() {
+            locks = self.slots_of_pool(&ask.locks.as_slice()[0])?;
+            self.no_other_place(lease, &locks)?;
         }
         self.check_room(lease, &locks)?;
         let payer = match self.leases.get(&lease) {
@@ -112,9 +124,6 @@ impl Model {
     /// The requested locks, in the order of names.
     fn check_asks(&self, ask: &Acquire<'_>) -> Result<Vec<(Name, Mode)>, Refusal> {
         let asks = ask.locks.as_slice();
-        if ask.pool().is_some() {
-            return self.slots_of_pool(&asks[0]);
-        }
         let asked = asks.len() as u64;
         let bound = self.limits.get(Limit::LocksPerAsk);
         if asked == 0 || asked > bound {
@@ -188,7 +197,6 @@ impl Model {
         &mut self,
         lease: LeaseId,
         any: bool,
-        ask: &Acquire<'_>,
         locks: &[(Name, Mode)],
         wait_deadline: WaitDeadline,
     ) -> Option<Verdict> {
@@ -198,13 +206,21 @@ impl Model {
             let waiting = waiting.cloned();
             let held = self.held_by(lease).into_iter().find(|(name, _)| name == lock);
             let (number, same) = match (waiting, held) {
-                // The pool may have had other slots when it was asked for.
-                (Some(place), _) if ask.pool().is_some() => {
-                    (place.number, place.pool.as_deref() == ask.pool())
+                // It may have left a queue since, because a semaphore became too small.
+                (Some(place), _) if any => {
+                    let asked = self.as_now(locks);
+                    let part = place.locks.iter().all(|lock| asked.contains(lock));
+                    let elsewhere = locks.iter().any(|(lock, _)| {
+                        let mut queue = self.queue_of(lock).into_iter();
+                        let mut held = self.held_by(lease).into_iter();
+                        queue.any(|it| it.lease == lease && it.number != place.number)
+                            || held.any(|(name, _)| name == *lock)
+                    });
+                    (place.number, part && place.any && place.pool.is_none() && !elsewhere)
                 }
                 (Some(place), _) => {
                     let same = place.locks == self.as_now(locks);
-                    (place.number, same && place.any == any && place.pool.is_none())
+                    (place.number, same && !place.any)
                 }
                 (None, Some((_, grant))) => {
                     let present = together(self.held_of_place(lease, grant.place));
@@ -412,7 +428,7 @@ impl Model {
 }
 
 /// The asks that grants, in the order of names, came from: several slots of one semaphore are one.
-fn together(grants: Vec<(Name, Grant)>) -> Vec<(Name, Mode)> {
+pub(super) fn together(grants: Vec<(Name, Grant)>) -> Vec<(Name, Mode)> {
     let mut asks: Vec<(Name, Mode)> = Vec::new();
     for (name, grant) in grants {
         match asks.last_mut() {

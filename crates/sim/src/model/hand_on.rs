@@ -7,7 +7,7 @@ use tenure_types::{LeaseId, Refusal};
 
 use super::event::held_event;
 use super::state::later;
-use super::{HandleOf, LEVEL_REPAIRED, Model, NO_HANDLE, Verdict};
+use super::{HandleOf, LEVEL_REPAIRED, Model, NO_HANDLE, Place, Verdict};
 
 impl Model {
     pub(super) fn hand_on(
@@ -19,7 +19,8 @@ impl Model {
         let (lock, grant) = self.held_under(hold, handle_of)?;
         let places = self.places_of(to);
         let waits = |locks: &[_]| *locks == [(lock.clone(), grant.mode)];
-        let receiver = places.iter().find(|place| waits(&place.locks) && !place.upgrade);
+        let plain = |place: &Place| !place.upgrade && !place.any;
+        let receiver = places.iter().find(|place| waits(&place.locks) && plain(place));
         let receiver = receiver.filter(|_| self.is_live(to)).filter(|it| {
             // Who has the lock must not wait for those who now wait for it.
             places.iter().all(|other| other.number == it.number || other.independent)

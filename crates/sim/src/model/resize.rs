@@ -29,7 +29,12 @@ impl Model {
             return Err(Refusal::Limit { limit: Limit::Slots, bound, asked: u64::from(slots) });
         }
         match self.locks.get(&name) {
-            Some(lock) if lock.sized && lock.slots == Some(slots) => return Ok(Answer::Resized),
+            Some(lock) if lock.sized && lock.slots == Some(slots) => {
+                // Asks for a pool that had to stay out may be able to join by now.
+                self.join_slot(&name, slots);
+                self.grant_pass([name]);
+                return Ok(Answer::Resized);
+            }
             Some(lock) if lock.slots.is_none() => {
                 return Err(Refusal::OtherKind { lock: name, slots: None });
             }

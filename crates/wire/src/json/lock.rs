@@ -165,6 +165,12 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             let problem = "must be there; or `new_lease`, and then not this".to_owned();
             return Err(Failure::InvalidField { field: "lease", problem });
         }
+        let several = ask.locks.into_iter().map(TryInto::try_into);
+        let several: Vec<v1::LockAsk> = several.collect::<Result<_, _>>()?;
+        let (locks, any_of) = match ask.any && several.len() > 1 {
+            true => (Vec::new(), several),
+            false => (several, Vec::new()),
+        };
         Ok(Self {
             lock: ask.lock.unwrap_or_default(),
             lease: lease_number(ask.lease, "lease")?,
@@ -181,11 +187,11 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             priority: ask.priority.unwrap_or(0),
             progress_within_ms: ask.progress_within_ms.unwrap_or(0),
             upgrade: ask.upgrade,
-            any: ask.any,
+            any_of,
             pool: ask.pool.unwrap_or_default(),
             election: ask.election,
             independent: ask.independent,
-            locks: ask.locks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+            locks,
             new_lease: ask.new_lease.map(TryInto::try_into).transpose()?.map(Box::new),
             ..Self::default()
         })

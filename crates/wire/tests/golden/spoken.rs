@@ -141,7 +141,7 @@ fn commands_about_locks_are_spoken_as_ever() {
         priority: 0,
         progress_within_ms: 0,
         upgrade: false,
-        any: false,
+        any_of: Vec::new(),
         pool: String::new(),
         take: 0,
     };
@@ -157,7 +157,8 @@ fn commands_about_locks_are_spoken_as_ever() {
     let upgrade = v1::AcquireRequest { upgrade: true, ..acquire.clone() };
     check_command("acquire_upgrade", Command::Acquire(upgrade));
     check_command("acquire_progress", Command::Acquire(moving));
-    let any = v1::AcquireRequest { any: true, ..acquire.clone() };
+    let any_of = acquire.locks.clone();
+    let any = v1::AcquireRequest { any_of, locks: Vec::new(), ..acquire.clone() };
     check_command("acquire_any", Command::Acquire(any));
     let (lock, locks, pool) = (String::new(), Vec::new(), "gpu/".to_owned());
     let of_pool = v1::AcquireRequest { lock, locks, pool, take: 2, ..acquire.clone() };

@@ -169,7 +169,7 @@ impl Machine {
         for (_, slot) in order {
             let wait = self.waits.at(slot);
             let (lock, place) = (wait.lock, self.places.at(wait.place));
-            if place.priority > 0 {
+            if place.priority > 0 || place.any {
                 ranked.insert(lock);
             }
             self.locks.at_mut(lock).queue.push::<IN_QUEUE, _>(&mut self.waits, slot);
