@@ -167,7 +167,7 @@ struct Supposed<'a> {
     waiting: BTreeMap<SlabIndex, usize>,
     /// The locks that each lease holds.
     holding: BTreeMap<SlabIndex, BTreeSet<SlabIndex>>,
-    /// The places for any of several locks that were granted. They are removed from a queue when they come to its front.
+    /// The places for any of several locks that were granted. Each leaves a queue when it comes to its front.
     chosen: BTreeSet<SlabIndex>,
 }
 

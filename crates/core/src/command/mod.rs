@@ -21,6 +21,7 @@ mod queue;
 mod resize;
 mod settings;
 mod slots;
+mod standing;
 mod supersede;
 mod take_away;
 mod upgrade;

@@ -10,9 +10,10 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 use tenure_types::{Limit, Mode, Name, PlaceNumber, Quota, Refusal};
 
-use super::acquire::{HeldPart, Located};
+use super::acquire::Located;
 use super::name;
 use super::queue::WAIT_BYTES;
+use super::standing::HeldPart;
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
