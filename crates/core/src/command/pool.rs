@@ -7,6 +7,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 use core::ops::Bound;
 use tenure_types::{Limit, Mode, Name, PlaceNumber, Quota, Refusal};
 
@@ -131,7 +132,7 @@ impl Machine {
     /// queue, each at the position of its rank, unless they take more slots than it has.
     pub(super) fn add_to_pools(&mut self, lock: SlabIndex) {
         let record = self.locks.at(lock);
-        let (lock_name, of) = (record.name.clone(), record.slots.map_or(0, |slots| slots.get()));
+        let (lock_name, of) = (record.name.clone(), record.slots.map_or(0, NonZeroU32::get));
         self.sized.insert(lock_name.clone(), lock);
         if self.pool_waiters.is_empty() || mutant!("new_slot_forgets_waiters") {
             return;
