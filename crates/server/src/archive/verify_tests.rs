@@ -93,7 +93,7 @@ fn is_lock(subject: &Subject, lock: &str) -> bool {
 fn holders(batches: &[Batch], lock: &str) -> Vec<u64> {
     let events = batches.iter().flat_map(|batch| &batch.events);
     let of_lock = |event: &&Event| event.cause == Cause::Granted && is_lock(&event.subject, lock);
-    events.filter(of_lock).filter_map(|event| event.lease).map(|lease| lease.get()).collect()
+    events.filter(of_lock).filter_map(|event| event.lease).map(LeaseId::get).collect()
 }
 
 #[test]
