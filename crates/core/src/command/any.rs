@@ -1,8 +1,8 @@
 //! Chooses one lock for a request that asks for any of several.
 //!
-//! Such a request waits in the queue of every lock that it names, in the order of each queue. The first lock that is
-//! free for it is granted, and it leaves the queues of the others in the same revision. So no lock is granted out of
-//! its own order, and a lock that nobody else waits for does not stay free.
+//! Such a request waits in the queue of every lock that it names. The machine grants it the first lock that is free
+//! for it, and removes it from the queues of the others in the same revision. So each queue is served in its order, and
+//! the machine leaves no lock free that such a request could have.
 
 use tenure_types::{Mode, Refusal};
 
