@@ -21,28 +21,82 @@ pub fn run(plan: ModelPlan) -> bool {
         );
         return false;
     }
-    let mut caught = 0;
+    let (mut caught, mut searched, mut seeds) = (0, 0, String::new());
     for (index, (name, expected)) in mutants::ALL.iter().enumerate() {
         mutants::select(index + 1);
-        let report = campaign::run(plan, &|| {});
-        match report.failure {
+        match caught_in_sequences(plan, name, expected) {
             None => println!("missed {name}"),
-            Some((seed, failure)) => {
-                let by = failure.violation.invariant;
-                let sequences = seed.wrapping_sub(plan.from) + 1;
+            Some((seed, violation)) => {
+                let by = violation.invariant;
                 if expected.contains(&by.as_str()) {
                     caught += 1;
-                    println!("caught {name} by {by} after {sequences} sequences");
+                    searched += u64::from(SEQUENCES.seed_of(name) != Some(seed));
+                    println!("caught {name} by {by} seed={seed}");
+                    seeds.push_str(&format!("{name} {seed}\n"));
                 } else {
-                    let detail = failure.violation.detail;
-                    println!("caught {name} by {by}, expected {expected:?}: {detail}");
+                    let detail = violation.detail;
+                    println!("caught {name} by {by}, expected {expected:?}, seed {seed}: {detail}");
                 }
             }
         }
     }
     mutants::select(0);
-    println!("mutants caught={caught}/{}", mutants::ALL.len());
+    println!("mutants caught={caught}/{} searched={searched}", mutants::ALL.len());
+    SEQUENCES.write(&seeds);
     caught == mutants::ALL.len()
+}
+
+/// Runs the selected bug with the sequence that showed it last time, then, if that one no longer shows it, with all
+/// sequences of the plan.
+fn caught_in_sequences(
+    plan: ModelPlan,
+    name: &str,
+    expected: &[&str],
+) -> Option<(u64, InvariantViolation)> {
+    let violation = |plan| {
+        let (seed, failure) = campaign::run(plan, &|| {}).failure?;
+        Some((seed, failure.violation))
+    };
+    let remembered = SEQUENCES.seed_of(name);
+    let remembered =
+        remembered.and_then(|from| violation(ModelPlan { from, sequences: 1, ..plan }));
+    remembered
+        .filter(|(_, by)| expected.contains(&by.invariant.as_str()))
+        .or_else(|| violation(plan))
+}
+
+/// The seeds that showed the planted bugs last time: `name seed`, one on each line. After a change of the machine or of
+/// the simulator seeds run differently, and the search takes longer: `TENURE_FIX=1 cargo xtask test mutants
+/// cluster-mutants` writes down the new ones.
+struct SeedFile {
+    path: &'static str,
+    text: &'static str,
+}
+
+/// Of the planted bugs of the machine, in sequences of commands.
+const SEQUENCES: SeedFile = SeedFile {
+    path: concat!(env!("CARGO_MANIFEST_DIR"), "/src/planted-sequences.txt"),
+    text: include_str!("planted-sequences.txt"),
+};
+
+/// Of the bugs that clusters must show.
+const CLUSTERS: SeedFile = SeedFile {
+    path: concat!(env!("CARGO_MANIFEST_DIR"), "/src/planted-seeds.txt"),
+    text: include_str!("planted-seeds.txt"),
+};
+
+impl SeedFile {
+    fn seed_of(&self, name: &str) -> Option<u64> {
+        let mut lines = self.text.lines();
+        lines.find_map(|line| line.split_once(' ').filter(|(bug, _)| *bug == name)?.1.parse().ok())
+    }
+
+    /// Writes the seeds of this run, if `TENURE_FIX` is set.
+    fn write(&self, seeds: &str) {
+        if std::env::var_os("TENURE_FIX").is_some() {
+            std::fs::write(self.path, seeds).expect("the file of the seeds can be written");
+        }
+    }
 }
 
 /// The number of seeds that clusters without a planted bug must survive first.
@@ -60,9 +114,6 @@ const OF_THE_MACHINE: &[(&str, &[&str])] = &[
     ("quiet_from_backup_leases_only", &["T2", "S1"]),
     ("grant_given_back_although_a_retry_was_told", &["N11", "S1"]),
 ];
-
-/// The seeds that [`seed_of`] reads.
-const SEEDS_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/planted-seeds.txt");
 
 /// One planted bug: its name, what may catch it, and how it is chosen.
 type Planted = (&'static str, &'static [&'static str], fn(usize), usize);
@@ -109,7 +160,7 @@ pub fn run_clusters(plan: cluster::campaign::ClusterPlan, only: &str) -> bool {
                 let by = violation.invariant;
                 if expected.contains(&by.as_str()) {
                     caught += 1;
-                    searched += u64::from(seed_of(name) != Some(seed));
+                    searched += u64::from(CLUSTERS.seed_of(name) != Some(seed));
                     println!("caught {name} by {by} seed={seed}");
                     seeds.push_str(&format!("{name} {seed}\n"));
                 } else {
@@ -121,8 +172,8 @@ pub fn run_clusters(plan: cluster::campaign::ClusterPlan, only: &str) -> bool {
         select(0);
     }
     println!("cluster-mutants caught={caught}/{} searched={searched}", planted.len());
-    if only.is_empty() && std::env::var_os("TENURE_FIX").is_some() {
-        std::fs::write(SEEDS_FILE, seeds).expect("the file of the seeds can be written");
+    if only.is_empty() {
+        CLUSTERS.write(&seeds);
     }
     caught == planted.len()
 }
@@ -136,16 +187,9 @@ fn caught_in_clusters(
 ) -> Option<(u64, InvariantViolation)> {
     let is_expected =
         |(_, by): &(u64, InvariantViolation)| expected.contains(&by.invariant.as_str());
-    let remembered = seed_of(name).and_then(|seed| {
+    let remembered = CLUSTERS.seed_of(name).and_then(|seed| {
         let only = cluster::campaign::ClusterPlan { from: seed, seeds: 1, ..plan };
         cluster::campaign::run(only, &|| {}).failure
     });
     remembered.filter(is_expected).or_else(|| cluster::campaign::run(plan, &|| {}).failure)
-}
-
-/// The seed that showed the planted bug of this name last time. After a change of the simulator seeds run differently,
-/// and the search takes longer: `TENURE_FIX=1 cargo xtask test cluster-mutants` writes down the new ones.
-fn seed_of(name: &str) -> Option<u64> {
-    let mut lines = include_str!("planted-seeds.txt").lines();
-    lines.find_map(|line| line.split_once(' ').filter(|(bug, _)| *bug == name)?.1.parse().ok())
 }
