@@ -35,7 +35,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts a cluster, and waits until it has a leader.
+    /// Starts a cluster, and waits until all of it runs.
     pub(crate) fn found(kind: ClusterKind) -> Self {
         static NUMBERS: AtomicUsize = AtomicUsize::new(0);
         let mut cluster = Cluster::new();
@@ -64,7 +64,7 @@ impl Stage {
             more.extend(["--bootstrap", &listed]);
             cluster.start(at, &more);
         }
-        cluster.leader();
+        cluster.until_founded();
         let ca = authority.as_ref().map(|authority| PathBuf::from(authority.ca()));
         let admin_key = (kind == ClusterKind::Access).then(|| enable_access(&cluster));
         let scheme = if ca.is_some() { "https://" } else { "" };

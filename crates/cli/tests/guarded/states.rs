@@ -149,7 +149,7 @@ fn a_dead_job_frees_the_state_and_cannot_write_any_more() {
         run(&member, to, &[], &script(dir.path(), "lock a; post a 1; unlock a; env > first"));
     assert_eq!((first.code, first.out.as_str()), (Some(0), "200\n200\n200\n"), "{}", first.err);
     // A job locks the state and dies with its machine: nothing of it unlocks anything.
-    let dead = script(dir.path(), "lock dead; env > dead; exec sleep 600");
+    let dead = script(dir.path(), "lock dead; env > all; mv all dead; exec sleep 600");
     let mut job = command(&member, to, &["--quiet"], &dead);
     let mut job = job.stdout(Stdio::null()).spawn().unwrap();
     wait("it is locked", || std::fs::read_to_string(dir.path().join("dead")).ok());
