@@ -117,6 +117,10 @@ pub(crate) struct Work {
     pub(crate) emitting: bool,
     /// Locks whose queues may advance, in the order of their names.
     pub(crate) touched: TouchedLocks,
+    /// The lock whose queue is being served, which need not be touched for what serving it changes.
+    pub(crate) served: Option<SlabIndex>,
+    /// Whether it would have been.
+    pub(crate) touched_again: bool,
     /// Locks that may be left without grant and queue.
     pub(crate) idle: Vec<SlabIndex>,
     /// Election locks that lost their leader.

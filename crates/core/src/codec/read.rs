@@ -126,7 +126,12 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn text(&mut self) -> Result<&'a str, Malformed> {
-        core::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
+        let bytes = self.bytes()?;
+        // Most optional texts are absent.
+        if bytes.is_empty() {
+            return Ok("");
+        }
+        core::str::from_utf8(bytes).map_err(|_| Malformed)
     }
 
     /// Reads a name that may be absent, which is an empty text.

@@ -57,11 +57,26 @@ impl Writer for Vec<u8> {
     fn put(&mut self, value: u64) {
         if value < 0x80 {
             self.push((value & 0x7f) as u8);
-        } else if value < 1 << 14 {
-            self.extend_from_slice(&[(value & 0x7f) as u8 | 0x80, (value >> 7 & 0x7f) as u8]);
         } else {
-            put_long(self, value);
+            put_longer(self, value);
         }
+    }
+}
+
+/// Appends a number of two bytes or more. Up to four bytes have a length that the compiler knows: most tokens, places
+/// and lengths have no more.
+#[inline(never)]
+fn put_longer(out: &mut Vec<u8>, value: u64) {
+    let group = |number: u32| (value >> (7 * number) & 0x7f) as u8;
+    if value < 1 << 14 {
+        out.extend_from_slice(&[group(0) | 0x80, group(1)]);
+    } else if value < 1 << 21 {
+        out.extend_from_slice(&[group(0) | 0x80, group(1) | 0x80, group(2)]);
+    } else if value < 1 << 28 {
+        let bytes = [group(0) | 0x80, group(1) | 0x80, group(2) | 0x80, group(3)];
+        out.extend_from_slice(&bytes);
+    } else {
+        put_long(out, value);
     }
 }
 

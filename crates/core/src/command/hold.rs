@@ -158,14 +158,15 @@ impl Machine {
 
     /// Removes a grant that is in no lease's list any more, and marks its lock as touched.
     pub(super) fn remove_grant(&mut self, slot: SlabIndex) {
-        let lock = self.grants.at(slot).lock;
-        let kept = self.kept_by_ended(self.grants.at(slot));
-        self.locks.at_mut(lock).grants.remove::<IN_LOCK, _>(&mut self.grants, slot);
-        let grant = self.grants.remove(slot);
+        let grant = self.grants.at(slot);
+        let lock = grant.lock;
         self.state_bytes -= grant.weight();
         if let GrantState::Over(over) = &grant.state {
+            let kept = self.kept_by_ended(grant);
             self.owners.count(over.owner, |used| used.remove_ended(kept));
         }
+        self.locks.at_mut(lock).grants.remove::<IN_LOCK, _>(&mut self.grants, slot);
+        self.grants.free(slot);
         self.touch(lock);
     }
 

@@ -50,13 +50,14 @@ const SETTINGS_MAX: usize = 32;
 impl Machine {
     /// Executes one encoded request.
     pub(crate) fn execute(&mut self, bytes: &[u8]) -> Outcome {
-        let outcome = match decode_request(bytes) {
+        // Borrowed and not moved: a request has some 300 bytes.
+        let outcome = match &decode_request(bytes) {
             // The same refusal as from a build that does not know the command: it must change nothing.
             Ok(request) if self.level < request.command.level() => Err(Refusal::Malformed),
             // A request of a stranger is not remembered, or strangers could fill the memory of requests.
-            Ok(request) => self.authorise(&request).and_then(|()| {
+            Ok(request) => self.authorise(request).and_then(|()| {
                 self.set_caller(request.principal);
-                self.execute_once(&request, bytes)
+                self.execute_once(request, bytes)
             }),
             Err(_) => Err(Refusal::Malformed),
         };

@@ -35,6 +35,15 @@ pub(super) struct Asker<'a> {
     pub(super) asks: AskCount,
 }
 
+/// What the grants of a place take over from it.
+#[derive(Debug)]
+pub(super) struct UnlinkedPlace {
+    pub(super) number: PlaceNumber,
+    pub(super) lease: SlabIndex,
+    pub(super) options: GrantOptions,
+    pub(super) asks: AskCount,
+}
+
 impl Machine {
     /// Returns the lock of this name, creating it if it does not exist.
     pub(super) fn lock_for(&mut self, located: &Located<'_>) -> SlabIndex {
@@ -67,14 +76,17 @@ impl Machine {
             mutant!("upgrade_forgotten_when_alone") && record.queue.first.is_some_and(is_upgrade);
         if record.queue.len == 0 || forgotten {
             self.now.idle.push(lock);
+        } else if self.now.served == Some(lock) {
+            self.now.touched_again = true;
         } else if !mutant!("release_forgets_waiters") {
-            self.now.touched.insert(&record.name, lock);
+            self.now.touched.insert(&self.locks, lock);
         }
     }
 
     /// Grants every place that the touched queues allow, in the order of the locks' names.
     pub(crate) fn grant_pass(&mut self) {
         while let Some(lock) = self.now.touched.pop_first() {
+            self.now.served = Some(lock);
             while let Some(first) = self.locks.at(lock).queue.first {
                 let place = self.waits.at(first).place;
                 let live = self.is_live(self.places.at(place).lease);
@@ -89,7 +101,13 @@ impl Machine {
                     break;
                 }
             }
+            self.now.served = None;
             self.now.idle.push(lock);
+            // Its queue cannot advance any more, but locks with smaller names may come first: the order in which idle
+            // locks are removed is part of the state.
+            if core::mem::take(&mut self.now.touched_again) && !self.now.touched.is_empty() {
+                self.now.touched.insert(&self.locks, lock);
+            }
         }
     }
 
@@ -312,25 +330,32 @@ impl Machine {
     }
 
     /// Removes a place from its queues and its lease without an event. Marks its locks as touched.
-    pub(super) fn unlink_place(&mut self, place: SlabIndex) -> Place {
-        self.leave_group(place);
-        self.leave_pool(place);
-        let mut next = Some(self.places.at(place).first);
+    pub(super) fn unlink_place(&mut self, place: SlabIndex) -> UnlinkedPlace {
+        let record = self.places.at(place);
+        let (lease, first) = (record.lease, record.first);
+        if record.group.is_some() {
+            self.leave_group(place);
+        }
+        if self.places.at(place).pool.is_some() {
+            self.leave_pool(place);
+        }
+        let mut next = Some(first);
         let mut locks = 0;
         while let Some(slot) = next {
-            let lock = self.waits.at(slot).lock;
             self.dequeue(slot);
-            let wait = self.waits.remove(slot);
+            let wait = self.waits.at(slot);
+            let lock = wait.lock;
             next = wait.next;
+            locks += wait.mode.grants();
+            self.waits.free(slot);
             self.touch(lock);
             self.state_bytes -= WAIT_BYTES;
-            locks += wait.mode.grants();
         }
-        let lease = self.leases.at_mut(self.places.at(place).lease);
+        let lease = self.leases.at_mut(lease);
         lease.waits -= locks;
         lease.places.remove::<IN_LEASE, _>(&mut self.places, place);
         let owner = lease.owner;
-        let record = self.places.remove(place);
+        let record = self.places.at_mut(place);
         self.owners.count(owner, |used| {
             used.places -= 1;
             used.locks -= u64::from(locks);
@@ -340,15 +365,23 @@ impl Machine {
             self.due.remove(until_ms.get(), DueKind::WaitLimit, record.number.0);
         }
         self.state_bytes -= record.weight();
-        record
+        let left = UnlinkedPlace {
+            number: record.number,
+            lease: record.lease,
+            options: core::mem::take(&mut record.options),
+            asks: record.asks,
+        };
+        self.places.free(place);
+        left
     }
 
     /// Grants all locks of a waiting place and adds a notice for its lease.
     fn grant_place(&mut self, place: SlabIndex) {
-        if self.places.at(place).upgrade {
+        let record = self.places.at(place);
+        if record.upgrade {
             return self.grant_upgrade(place);
         }
-        let chosen = self.choose(place);
+        let chosen = if record.any { self.choose(place) } else { None };
         let first = self.waits.at(self.places.at(place).first);
         let one = chosen.or(first.next.is_none().then_some((first.lock, first.mode)));
         let only = one.filter(|(_, mode)| mode.grants() == 1);

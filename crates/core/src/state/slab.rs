@@ -46,7 +46,7 @@ enum SlabEntry<T> {
     Full(T),
 }
 
-type Block<T> = Box<[SlabEntry<T>]>;
+type Block<T> = Box<[SlabEntry<T>; CHUNK]>;
 
 /// A chunk is shared only while a frozen copy exists, so that a write costs no atomic operation at any other time.
 enum Chunk<T> {
@@ -55,7 +55,8 @@ enum Chunk<T> {
 }
 
 impl<T> Chunk<T> {
-    fn entries(&self) -> &[SlabEntry<T>] {
+    #[inline]
+    fn entries(&self) -> &[SlabEntry<T>; CHUNK] {
         match self {
             Chunk::Own(block) => block,
             Chunk::Shared(block) => block,
@@ -64,27 +65,20 @@ impl<T> Chunk<T> {
 }
 
 impl<T: Clone> Chunk<T> {
-    #[inline]
-    fn entries_mut(&mut self) -> &mut [SlabEntry<T>] {
-        if let Chunk::Shared(_) = self {
-            self.make_own();
-        }
+    fn into_own(self) -> Self {
         match self {
-            Chunk::Own(block) => block,
-            Chunk::Shared(_) => unreachable!("the chunk was made our own above"),
+            // If the frozen copy is gone already, the chunk is taken back without copying.
+            Chunk::Shared(block) => {
+                Chunk::Own(Arc::try_unwrap(block).unwrap_or_else(|shared| Block::clone(&shared)))
+            }
+            Chunk::Own(_) => self,
         }
     }
 
-    /// Not inlined, so that the common case is: every command changes several records.
-    #[cold]
-    #[inline(never)]
-    fn make_own(&mut self) {
-        if let Chunk::Shared(block) = self {
-            let empty = Arc::new(Block::from([]));
-            let block = core::mem::replace(block, empty);
-            // If the frozen copy is gone already, the chunk is taken back without copying.
-            let own = Arc::try_unwrap(block).unwrap_or_else(|shared| Block::clone(&shared));
-            *self = Chunk::Own(own);
+    fn into_shared(self) -> Self {
+        match self {
+            Chunk::Own(block) => Chunk::Shared(Arc::new(block)),
+            Chunk::Shared(_) => self,
         }
     }
 }
@@ -120,7 +114,7 @@ impl<T> Slab<T> {
     /// The record in a slot, if it is full.
     pub(crate) fn get(&self, slot: SlabIndex) -> Option<&T> {
         let index = slot.index();
-        match self.chunks.get(index / CHUNK)?.entries().get(index % CHUNK)? {
+        match &self.chunks.get(index / CHUNK)?.entries()[index % CHUNK] {
             SlabEntry::Full(record) => Some(record),
             SlabEntry::Vacant { .. } => None,
         }
@@ -195,21 +189,26 @@ impl<T: Clone> Slab<T> {
         }
     }
 
+    /// Drops the record in a slot that is known to be full. Costs less than moving it out with [`Slab::remove`].
+    pub(crate) fn free(&mut self, slot: SlabIndex) {
+        let next = self.free;
+        let entry = self.entry_mut(slot);
+        assert!(matches!(entry, SlabEntry::Full(_)), "a linked slot is full");
+        *entry = SlabEntry::Vacant { next };
+        self.free = Some(slot);
+        self.len -= 1;
+    }
+
     /// Copies everything as it is now, at the cost of one step per chunk.
     pub(crate) fn freeze(&mut self) -> Self {
-        let share = |chunk: &mut Chunk<T>| {
-            let block = match chunk {
-                Chunk::Shared(block) => Arc::clone(block),
-                Chunk::Own(own) => {
-                    let block = Arc::new(core::mem::replace(own, Block::from([])));
-                    *chunk = Chunk::Shared(Arc::clone(&block));
-                    block
-                }
-            };
-            Chunk::Shared(block)
+        let chunks = core::mem::take(&mut self.chunks);
+        self.chunks = chunks.into_iter().map(Chunk::into_shared).collect();
+        let copy = |chunk: &Chunk<T>| match chunk {
+            Chunk::Shared(block) => Chunk::Shared(Arc::clone(block)),
+            Chunk::Own(_) => unreachable!("every chunk was shared above"),
         };
         Self {
-            chunks: self.chunks.iter_mut().map(share).collect(),
+            chunks: self.chunks.iter().map(copy).collect(),
             used: self.used,
             len: self.len,
             free: self.free,
@@ -255,7 +254,24 @@ impl<T: Clone> Slab<T> {
     #[inline]
     fn entry_mut(&mut self, slot: SlabIndex) -> &mut SlabEntry<T> {
         let index = slot.index();
-        &mut self.chunks[index / CHUNK].entries_mut()[index % CHUNK]
+        let chunk = index / CHUNK;
+        if let Chunk::Shared(_) = self.chunks[chunk] {
+            self.make_own(chunk);
+        }
+        match &mut self.chunks[chunk] {
+            Chunk::Own(block) => &mut block[index % CHUNK],
+            Chunk::Shared(_) => unreachable!("the chunk was made our own above"),
+        }
+    }
+
+    /// Not inlined, so that the common case is: every command changes several records.
+    #[cold]
+    #[inline(never)]
+    fn make_own(&mut self, chunk: usize) {
+        let own = self.chunks.swap_remove(chunk).into_own();
+        self.chunks.push(own);
+        let last = self.chunks.len() - 1;
+        self.chunks.swap(chunk, last);
     }
 
     fn grow(&mut self) -> SlabIndex {
@@ -266,7 +282,10 @@ impl<T: Clone> Slab<T> {
 
     fn grow_one(&mut self) -> SlabIndex {
         if self.used.is_multiple_of(CHUNK) {
-            let block = (0..CHUNK).map(|_| SlabEntry::Vacant { next: None }).collect();
+            let block: Vec<SlabEntry<T>> =
+                (0..CHUNK).map(|_| SlabEntry::Vacant { next: None }).collect();
+            let block =
+                block.try_into().unwrap_or_else(|_| unreachable!("a chunk has this length"));
             self.chunks.push(Chunk::Own(block));
         }
         let slot =

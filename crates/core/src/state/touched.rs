@@ -4,7 +4,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use tenure_types::Name;
 
-use super::slab::SlabIndex;
+use super::record::Lock;
+use super::slab::{Slab, SlabIndex};
 
 /// Up to this many locks are kept in a sorted vector, which costs no allocation once it has grown. Most commands touch
 /// one lock.
@@ -13,55 +14,71 @@ const FEW_MAX: usize = 16;
 /// A set of locks. Either of its two parts is empty.
 #[derive(Default)]
 pub(crate) struct TouchedLocks {
-    /// Sorted from last to first, so that the first is taken from the end.
-    few: Vec<(Name, SlabIndex)>,
+    /// Sorted from last to first, so that the first is taken from the end. Without their names: copies of these would
+    /// cost more than everything else here.
+    few: Vec<SlabIndex>,
     many: BTreeSet<(Name, SlabIndex)>,
 }
 
 impl TouchedLocks {
     /// Adds a lock, if it is not in the set already.
-    pub(crate) fn insert(&mut self, name: &Name, lock: SlabIndex) {
+    pub(crate) fn insert(&mut self, locks: &Slab<Lock>, lock: SlabIndex) {
+        let key = |lock: SlabIndex| (&locks.at(lock).name, lock);
         if !self.many.is_empty() {
-            self.many.insert((name.clone(), lock));
+            self.many.insert((key(lock).0.clone(), lock));
             return;
         }
-        let after = |(other, slot): &(Name, SlabIndex)| (other, *slot) > (name, lock);
-        let at = self.few.partition_point(after);
-        if self.few.get(at).is_some_and(|(other, slot)| other == name && *slot == lock) {
+        let at = self.few.partition_point(|other| *other != lock && key(*other) > key(lock));
+        if self.few.get(at) == Some(&lock) {
             return;
         }
         if self.few.len() < FEW_MAX {
-            self.few.insert(at, (name.clone(), lock));
+            self.few.insert(at, lock);
         } else {
-            self.many.extend(self.few.drain(..));
-            self.many.insert((name.clone(), lock));
+            self.many.extend(self.few.drain(..).chain([lock]).map(|it| (key(it).0.clone(), it)));
         }
     }
 
     /// Takes the first lock.
     pub(crate) fn pop_first(&mut self) -> Option<SlabIndex> {
-        let first = self.few.pop().or_else(|| self.many.pop_first());
-        first.map(|(_, lock)| lock)
+        self.few.pop().or_else(|| self.many.pop_first().map(|(_, lock)| lock))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.few.is_empty() && self.many.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tenure_types::Revision;
+
     use super::*;
+    use crate::state::list::LinkedList;
 
     #[test]
     fn locks_leave_in_the_order_of_names_and_once_each_however_many_there_are() {
         let few: u32 = FEW_MAX.try_into().unwrap();
+        let mut locks = Slab::default();
+        let lock = |number| Lock {
+            name: Name::from_checked(&alloc::format!("lock-{number}")),
+            created: Revision(1),
+            modified: Revision(1),
+            version: 0,
+            slots: None,
+            sized: false,
+            grants: LinkedList::default(),
+            queue: LinkedList::default(),
+        };
+        let all: Vec<SlabIndex> = (0..101).map(|number| locks.insert(lock(number))).collect();
         for count in [1, few, few + 1, 200] {
             let mut touched = TouchedLocks::default();
             let mut expected = BTreeSet::new();
             for step in 0..count {
-                let number = (step * 37) % 101 + 1;
-                let name = Name::from_checked(&alloc::format!("lock-{number}"));
-                let lock = SlabIndex::from_number(number).unwrap();
-                touched.insert(&name, lock);
-                touched.insert(&name, lock);
-                expected.insert((name, lock));
+                let lock = all[(step as usize * 37) % all.len()];
+                touched.insert(&locks, lock);
+                touched.insert(&locks, lock);
+                expected.insert((locks.at(lock).name.clone(), lock));
                 if step % 5 == 4 {
                     let first = expected.pop_first().map(|(_, lock)| lock);
                     assert_eq!(touched.pop_first(), first, "{count} locks, step {step}");
