@@ -11,7 +11,7 @@ use crate::output;
 use crate::suggest::suggested;
 
 /// How many holders and waiters are listed.
-const SHOWN_MAX: usize = 3;
+pub(crate) const SHOWN_MAX: usize = 3;
 
 /// The holder that is shown where there is room for one.
 pub(crate) fn holder(explained: &Explanation) -> Option<&v1::HolderView> {
@@ -32,6 +32,11 @@ pub(crate) fn holder_json(explained: &Explanation) -> Option<Value> {
 pub(crate) fn line(lock: &str, ahead: u64, explained: &Explanation) -> String {
     let held = holder(explained)
         .map_or(String::new(), |holder| format!(", held by {}", holder_words(holder)));
+    line_about(&format!("{}{held}", headline(&lock_words(lock), ahead)), explained)
+}
+
+/// A line for a log, with what hinders every grant.
+pub(crate) fn line_about(line: &str, explained: &Explanation) -> String {
     let quiet = explained
         .quiet_ms
         .map_or(String::new(), |ms| format!("; the cluster was restored: {}", output::quiet(ms)));
@@ -39,13 +44,29 @@ pub(crate) fn line(lock: &str, ahead: u64, explained: &Explanation) -> String {
         .drained
         .as_ref()
         .map_or(String::new(), |drain| format!("; {}", drain_words(drain)));
-    format!("{}{held}{quiet}{drained}", headline(lock, ahead))
+    format!("{line}{quiet}{drained}")
 }
 
-fn headline(lock: &str, ahead: u64) -> String {
+/// The state as a block, for a terminal.
+pub(crate) fn block(lock: &str, ahead: u64, explained: &Explanation) -> Vec<String> {
+    block_of(headline(&lock_words(lock), ahead), facts(lock, explained))
+}
+
+/// A block of a headline and labelled lines.
+pub(crate) fn block_of(headline: String, facts: Vec<(&'static str, String)>) -> Vec<String> {
+    let facts = facts.into_iter().map(|(label, it)| labelled(label, &it));
+    [headline].into_iter().chain(facts).collect()
+}
+
+fn lock_words(lock: &str) -> String {
+    format!("lock `{lock}`")
+}
+
+/// What a client waits for, and behind how many others.
+pub(crate) fn headline(what: &str, ahead: u64) -> String {
     match ahead {
-        0 => format!("tenure: waiting for lock `{lock}`, you are next"),
-        _ => format!("tenure: waiting for lock `{lock}`, {ahead} ahead of you"),
+        0 => format!("tenure: waiting for {what}, you are next"),
+        _ => format!("tenure: waiting for {what}, {ahead} ahead of you"),
     }
 }
 
@@ -74,13 +95,6 @@ pub(crate) fn choice_words(waiter: &v1::WaiterView) -> Option<String> {
     Some(format!("any of {}", names.join(", ")))
 }
 
-/// The state as a block, for a terminal.
-pub(crate) fn block(lock: &str, ahead: u64, explained: &Explanation) -> Vec<String> {
-    let facts = facts(lock, explained);
-    let facts = facts.into_iter().map(|(label, it)| labelled(label, &it));
-    [headline(lock, ahead)].into_iter().chain(facts).collect()
-}
-
 /// A labelled line: `  held by  ci-7/4121`.
 pub(crate) fn labelled(label: &str, text: &str) -> String {
     format!("  {label:<8} {text}")
@@ -96,17 +110,42 @@ pub(crate) fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, S
         let waiting = duration::ms(waiter.waiting_ms);
         facts.push(("ahead", format!("{}, waiting {waiting}", output::clean(&waiter.client))));
     }
-    if let Some(quiet_ms) = explained.quiet_ms {
-        facts.push(("restored", output::quiet(quiet_ms)));
-    }
-    if let Some(drain) = &explained.drained {
-        facts.push(("drained", drain_words(drain)));
-    }
+    facts.extend(hindering_facts(explained));
     if let Some(free) = free_words(explained) {
         facts.push(("free", free));
     }
     facts.push(("look", suggested(&format!("tenure explain {}", quoted(lock)))));
     facts
+}
+
+/// The same for a client for which any of several locks is enough. At most [`SHOWN_MAX`] of the `all` locks are
+/// explained.
+pub(crate) fn facts_of_choice(
+    explained: &[(String, Explanation)],
+    all: usize,
+    look: &str,
+) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    for (lock, told) in explained {
+        if let Some(holder) = holder(told) {
+            let lock = output::shortened(lock);
+            facts.push(("held by", format!("{lock}: {}", holder_words(holder))));
+        }
+    }
+    if all > explained.len() {
+        facts.push(("", format!("and {} more", all - explained.len())));
+    }
+    facts.extend(explained.first().map(|(_, told)| hindering_facts(told)).unwrap_or_default());
+    facts.push(("free", "when the first of them is released".to_owned()));
+    facts.push(("look", suggested(look)));
+    facts
+}
+
+/// Why nothing is granted, whoever releases what.
+fn hindering_facts(explained: &Explanation) -> Vec<(&'static str, String)> {
+    let quiet = explained.quiet_ms.map(|quiet_ms| ("restored", output::quiet(quiet_ms)));
+    let drained = explained.drained.as_ref().map(|drain| ("drained", drain_words(drain)));
+    quiet.into_iter().chain(drained).collect()
 }
 
 /// The revision at which the prefix of the lock was drained, if it is.

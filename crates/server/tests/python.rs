@@ -46,8 +46,8 @@ fn python() -> Result<PathBuf, String> {
         return Ok(python);
     }
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--timeout", "15"];
-    run(Command::new(&python).args(pip).args(PACKAGES))?;
+    let pip = "-m pip install -q --no-compile --disable-pip-version-check --timeout 15";
+    run(Command::new(&python).args(pip.split(' ')).args(PACKAGES))?;
     std::fs::write(whole, "").map_err(|error| error.to_string())?;
     Ok(python)
 }

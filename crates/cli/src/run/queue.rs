@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use crate::connection_args::ConnectionTarget;
 use crate::duration;
-use crate::waiting::were_ahead;
+use crate::failure::quoted;
+use crate::waiting::{SHOWN_MAX, were_ahead};
 
 use super::locked_command::RunLock;
 use super::messages::Messages;
@@ -172,7 +173,8 @@ impl LockQueue<'_> {
         loop {
             if let Some(view) = self.query().await {
                 let key = view.key();
-                let changed = known.replace(key) != Some(key);
+                let changed = known.as_ref() != Some(&key);
+                known = Some(key);
                 if changed {
                     messages.event("queued", &view.event());
                 }
@@ -184,6 +186,9 @@ impl LockQueue<'_> {
 
     /// Asks the cluster about the lock; `None` without an answer.
     async fn query(&self) -> Option<QueueView> {
+        if self.flags.is_choice() {
+            return self.query_choice().await;
+        }
         let (mut shown, ahead) = (None, self.ahead.borrow().unwrap_or(0));
         for lock in &self.locks().await? {
             let told = self.client.explain_raw(lock).await.ok()?;
@@ -197,6 +202,21 @@ impl LockQueue<'_> {
             }
         }
         shown
+    }
+
+    /// Asks the cluster about some of the locks of which one is enough.
+    async fn query_choice(&self) -> Option<QueueView> {
+        let (locks, ahead) = (self.locks().await?, self.ahead.borrow().unwrap_or(0));
+        let mut told = Vec::new();
+        for lock in locks.iter().take(SHOWN_MAX) {
+            told.push((lock.clone(), self.client.explain_raw(lock).await.ok()?));
+        }
+        let first = quoted(self.flags.first());
+        let look = match self.flags.pool {
+            true => format!("tenure locks {first}"),
+            false => format!("tenure explain {first}"),
+        };
+        QueueView::of_choice((self.flags.named(), look), (ahead, locks.len()), told)
     }
 
     /// The locks for which the request waits.

@@ -170,12 +170,16 @@ fn skip_held(
     refusal: &Refusal,
     view: Option<&QueueView>,
 ) -> u8 {
-    let by = view.and_then(QueueView::holder).unwrap_or_else(|| "another client".to_owned());
-    let lock = match view {
-        Some(view) => named(&[view.lock().to_owned()]),
-        None => flags.named(),
-    };
-    messages.skipped(&format!("{lock} is held by {by}"));
+    if flags.is_choice() {
+        messages.skipped(&format!("{}: none is free", flags.named()));
+    } else {
+        let by = view.and_then(QueueView::holder).unwrap_or_else(|| "another client".to_owned());
+        let lock = match view {
+            Some(view) => named(&[view.lock().to_owned()]),
+            None => flags.named(),
+        };
+        messages.skipped(&format!("{lock} is held by {by}"));
+    }
     if let Some(view) = view {
         messages.event("held", &view.event());
     }

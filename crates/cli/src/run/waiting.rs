@@ -9,9 +9,24 @@ use crate::waiting;
 /// The state of a waiting request.
 #[derive(Clone, Debug)]
 pub(super) struct QueueView {
+    /// The lock that has to become free; of a choice, the first of those that are explained.
     lock: String,
     ahead: u64,
     told: Explanation,
+    choice: Option<Choice>,
+}
+
+/// Several locks of which one is enough.
+#[derive(Clone, Debug)]
+struct Choice {
+    /// What is waited for, in words.
+    what: String,
+    /// How many locks there are.
+    all: usize,
+    /// The first of them that are held, with their explanations.
+    told: Vec<(String, Explanation)>,
+    /// The command that shows all of them.
+    look: String,
 }
 
 impl QueueView {
@@ -23,7 +38,17 @@ impl QueueView {
             told.ahead.truncate(at);
         }
         let ahead = at.map_or(ahead, |at| u64::try_from(at).unwrap_or(u64::MAX));
-        Self { lock: lock.to_owned(), ahead, told }
+        Self { lock: lock.to_owned(), ahead, told, choice: None }
+    }
+
+    /// Builds the view of a request for any of `all` locks, from the explanations of some; `None` if there are none.
+    pub(super) fn of_choice(
+        (what, look): (String, String),
+        (ahead, all): (u64, usize),
+        told: Vec<(String, Explanation)>,
+    ) -> Option<Self> {
+        let (lock, first) = told.first().cloned()?;
+        Some(Self { lock, ahead, told: first, choice: Some(Choice { what, all, told, look }) })
     }
 
     /// The lock that the client waits for.
@@ -37,24 +62,41 @@ impl QueueView {
     }
 
     /// The values of which one has to change before a log gets another line.
-    pub(super) fn key(&self) -> (u64, Option<u64>, Option<i64>) {
-        let token = waiting::holder(&self.told).map(|it| it.token);
-        (self.ahead, token, waiting::drained_at(&self.told))
+    pub(super) fn key(&self) -> (u64, Vec<u64>, Option<i64>) {
+        let token = |told: &Explanation| waiting::holder(told).map(|it| it.token);
+        let tokens = match &self.choice {
+            Some(choice) => choice.told.iter().filter_map(|(_, told)| token(told)).collect(),
+            None => token(&self.told).into_iter().collect(),
+        };
+        (self.ahead, tokens, waiting::drained_at(&self.told))
     }
 
     /// The wait in one line, for a log.
     pub(super) fn line(&self) -> String {
-        waiting::line(&self.lock, self.ahead, &self.told)
+        match &self.choice {
+            Some(choice) => {
+                waiting::line_about(&waiting::headline(&choice.what, self.ahead), &self.told)
+            }
+            None => waiting::line(&self.lock, self.ahead, &self.told),
+        }
     }
 
     /// The lines that show the wait.
     pub(super) fn lines(&self) -> Vec<String> {
-        waiting::block(&self.lock, self.ahead, &self.told)
+        match &self.choice {
+            Some(choice) => {
+                waiting::block_of(waiting::headline(&choice.what, self.ahead), self.facts())
+            }
+            None => waiting::block(&self.lock, self.ahead, &self.told),
+        }
     }
 
     /// Who holds the lock, who is ahead, and when the lock can become free.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
-        waiting::facts(&self.lock, &self.told)
+        match &self.choice {
+            Some(Choice { all, told, look, .. }) => waiting::facts_of_choice(told, *all, look),
+            None => waiting::facts(&self.lock, &self.told),
+        }
     }
 
     pub(super) fn event(&self) -> Value {

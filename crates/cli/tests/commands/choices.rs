@@ -43,6 +43,7 @@ fn any_one_of_several_locks_is_enough_and_the_command_knows_which() {
     let waiting = ["run", "--any", "choice/a", "choice/b", "--client", "chooser"];
     let mut waiting = Live::start(&[&waiting[..], &NAME].concat());
     wait("it waits for both", || (waiters("choice/b") == 1).then_some(()));
+    waiting.says("tenure: waiting for one of locks `choice/a`, `choice/b`, you are next");
     let waiter = &one(&["explain", "choice/a"])["ahead"][0];
     assert_eq!(waiter["any"], true, "{waiter}");
     assert_eq!(waiter["locks"], serde_json::json!(["choice/a", "choice/b"]), "{waiter}");
@@ -100,9 +101,13 @@ fn any_slot_of_a_pool_is_enough_also_one_that_is_added() {
     let held = run(&[&pool[..], &["--wait", "0"], &NAME].concat());
     assert_eq!(held.code, 75, "{held:?}");
     assert!(held.err.contains("pool `pool/gpu/` is held"), "{held:?}");
+    assert!(held.err.contains("held by  pool/gpu/0: "), "each slot with its holder: {held:?}");
+    assert!(held.err.contains("held by  pool/gpu/1: "), "{held:?}");
+    assert!(held.err.contains("look     tenure locks pool/gpu/"), "{held:?}");
     let waiting = ["run", "--pool", "pool/gpu/", "--client", "trainer"];
     let mut waiting = Live::start(&[&waiting[..], &NAME].concat());
     wait("it waits for both", || (waiters("pool/gpu/1") == 1).then_some(()));
+    waiting.says("tenure: waiting for pool `pool/gpu/`, you are next");
     let waiter = &one(&["explain", "pool/gpu/0"])["ahead"][0];
     assert_eq!(waiter["pool"], "pool/gpu/", "{waiter}");
     let text = ok(&["explain", "pool/gpu/0"]);

@@ -40,7 +40,7 @@ fn installed(venv: &str, packages: &[&str]) -> Option<PathBuf> {
     let made = runs(Command::new("python3").args(["-m", "venv", venv]))
         && runs(
             Command::new(programs.join("pip"))
-                .args(["install", "-q", "--timeout", "15"])
+                .args(["install", "-q", "--no-compile", "--timeout", "15"])
                 .args(packages),
         );
     made.then(|| std::fs::write(mark, "").unwrap()).map(|()| programs)

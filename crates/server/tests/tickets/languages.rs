@@ -48,9 +48,8 @@ fn filled(name: &str, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result<
 fn python(packages: &[&str]) -> Result<PathBuf, String> {
     let dir = filled(&packages.concat(), |dir| {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir))?;
-        let pip =
-            ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--timeout", "15"];
-        run(Command::new(dir.join("bin/python")).args(pip).args(packages)).map(drop)
+        let pip = "-m pip install -q --no-compile --disable-pip-version-check --timeout 15";
+        run(Command::new(dir.join("bin/python")).args(pip.split(' ')).args(packages)).map(drop)
     })?;
     Ok(dir.join("bin"))
 }
