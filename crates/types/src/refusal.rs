@@ -445,6 +445,9 @@ impl Refusal {
                     "end what is not needed, or raise the limit"
                 }
                 Limit::Requests | Limit::RequestBytes => "try again later",
+                Limit::LocksPerAsk => {
+                    "name fewer locks; each slot of a pool counts, so divide a large pool by longer prefixes"
+                }
                 _ => "stay within the limit, or raise it",
             },
             Refusal::InvalidLimit { .. } => "name a value in this range",
