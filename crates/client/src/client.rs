@@ -188,7 +188,8 @@ impl Client {
 
     /// Requests any slot of a pool under a new lease. The slots of `gpu/` are the semaphores below this prefix whose
     /// sizes an operator has set. The request also waits for slots that are added later.
-    /// [`Guard::name`](crate::Guard::name) tells which slot it is. Needs feature level 13.
+    /// [`Guard::name`](crate::Guard::name) tells which slot it is. A request with [`shared`](LockAsk::shared) or
+    /// [`slots`](LockAsk::slots) is refused before anything is sent. Needs feature level 13.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
