@@ -113,11 +113,13 @@ func (w *waiting) under(ctx context.Context) (*Guard, error) {
 	}
 	granted, err := w.stand(ctx, nil)
 	if err == nil {
-		guard, err := newGuard(ctx, w.held, false, *granted)
-		if err != nil {
-			give()
+		// What was not granted is free again. The guard frees the rest when it ends, also if it cannot be relied on.
+		isGranted := func(lock string) bool {
+			return slices.ContainsFunc(granted.locks, func(it GrantedLock) bool { return it.Name == lock })
 		}
-		return guard, err
+		taken = slices.DeleteFunc(taken, isGranted)
+		give()
+		return newGuard(ctx, w.held, false, *granted)
 	}
 	// Drop the number first: what is sent from here on tells the cluster that the request was abandoned, if it still
 	// arrives.
@@ -166,22 +168,37 @@ func (w *waiting) enterLocalQueues(ctx context.Context) (taken []string, err err
 	return taken, nil
 }
 
-// leave leaves the queue, and releases what was granted meanwhile.
+// leave leaves the queues, and releases what was granted meanwhile. If any of the locks was enough, each may be the one
+// that was granted; otherwise the first one stands for all of them.
 func (w *waiting) leave(ctx context.Context) error {
-	answer, err := w.held.numbered(ctx, wireRequest{Leave: &wireWhich{Lock: w.locks[0], Lease: decimal(w.held.id)}})
+	locks := w.locks[:1]
+	if w.options.choice == anyOf {
+		locks = w.locks
+	}
+	for _, lock := range locks {
+		if there, err := w.leaveOne(ctx, lock); there || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveOne returns whether there was a place in the queue of this lock, or a hold of it, to give up.
+func (w *waiting) leaveOne(ctx context.Context, lock string) (bool, error) {
+	answer, err := w.held.numbered(ctx, wireRequest{Leave: &wireWhich{Lock: lock, Lease: decimal(w.held.id)}})
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused):
-		return nil
+		return false, nil
 	case err != nil:
-		return err
+		return false, err
 	case answer.Left == nil:
-		return strange()
+		return false, strange()
 	}
 	for _, hold := range answer.Left.Held {
 		err = errors.Join(err, w.held.release(ctx, hold.Lock, uint64(hold.Token)))
 	}
-	return err
+	return true, err
 }
 
 // stand waits until the request is granted, refused or given up. asked is where it was already sent or queued.
@@ -341,13 +358,13 @@ func (w *waiting) read(said response) askUpdate {
 		return said.waitEnded.read()
 	case said.granted != nil:
 		it := said.granted
-		return askUpdate{granted: w.grant(it.Token, it.Slot, it.Locks, it.Revision)}
+		return askUpdate{granted: w.grant(it.Lock, it.Token, it.Slot, it.Locks, it.Revision)}
 	}
 	answer := said.answer
 	switch {
 	case answer.Acquired != nil:
 		it := answer.Acquired
-		return askUpdate{lease: it.Lease, granted: w.grant(it.Token, it.Slot, it.Locks, answer.Revision)}
+		return askUpdate{lease: it.Lease, granted: w.grant(w.locks[0], it.Token, it.Slot, it.Locks, answer.Revision)}
 	case answer.Queued != nil:
 		w.client.log.Debug("queued", "locks", w.locks, "ahead", answer.Queued.Ahead)
 		if w.options.onQueued != nil {
@@ -384,10 +401,12 @@ func (e *wireError) read() askUpdate {
 }
 
 // grant reads the locks of a grant: a single one stands alone, several are in a list.
-func (w *waiting) grant(token decimal, slot *uint32, several []wireHolding, revision decimal) *grantedAt {
+func (w *waiting) grant(
+	lock string, token decimal, slot *uint32, several []wireHolding, revision decimal,
+) *grantedAt {
 	granted := &grantedAt{revision: uint64(revision)}
 	if len(several) == 0 {
-		several = []wireHolding{{Lock: w.locks[0], Token: token, Slot: slot}}
+		several = []wireHolding{{Lock: lock, Token: token, Slot: slot}}
 	}
 	for _, it := range several {
 		granted.locks = append(granted.locks, GrantedLock{Name: it.Lock, Token: Token(it.Token), Slot: slotOf(it.Slot)})

@@ -23,11 +23,11 @@ func (c *Client) Do(
 	if err != nil {
 		return err
 	}
-	return guard.do(ctx, work)
+	return guard.Do(ctx, work)
 }
 
-// do runs work and releases the guard.
-func (g *Guard) do(ctx context.Context, work func(ctx context.Context, guard *Guard) error) error {
+// Do runs work under the guard, and releases the guard when work has returned; see [Client.Do].
+func (g *Guard) Do(ctx context.Context, work func(ctx context.Context, guard *Guard) error) error {
 	finished := false
 	defer func() {
 		if !finished {

@@ -37,7 +37,7 @@ type Leader struct {
 
 // Campaign waits in the queue until this client leads, with a value for other clients to see.
 func (e *Election) Campaign(ctx context.Context, value []byte, options ...LockOption) (*Leadership, error) {
-	chosen, err := lockOptionsOf([]string{e.name}, options)
+	chosen, err := lockOptionsOf(allOf, []string{e.name}, options)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (e *Election) Lead(
 	if err != nil {
 		return err
 	}
-	return lead.do(ctx, func(ctx context.Context, _ *Guard) error { return work(ctx, lead) })
+	return lead.Do(ctx, func(ctx context.Context, _ *Guard) error { return work(ctx, lead) })
 }
 
 // Proclaim replaces the value that other clients see.

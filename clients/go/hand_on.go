@@ -21,7 +21,7 @@ func (g *Guard) Upgrade(ctx context.Context, options ...LockOption) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := lockOptionsOf([]string{lock.Name}, options)
+	chosen, err := lockOptionsOf(allOf, []string{lock.Name}, options)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,17 @@ func (l *Lease) Lock(ctx context.Context, name string, options ...LockOption) (*
 
 // LockAll waits for several locks under the lease, all or none.
 func (l *Lease) LockAll(ctx context.Context, names []string, options ...LockOption) (*Guard, error) {
-	chosen, err := lockOptionsOf(names, options)
+	return l.choose(ctx, allOf, names, options)
+}
+
+// LockAny waits for any one of several locks under the lease; see [Client.LockAny]. A second request of this process for
+// one of these locks waits for the first guard.
+func (l *Lease) LockAny(ctx context.Context, names []string, options ...LockOption) (*Guard, error) {
+	return l.choose(ctx, anyOf, names, options)
+}
+
+func (l *Lease) choose(ctx context.Context, choice choice, names []string, options []LockOption) (*Guard, error) {
+	chosen, err := lockOptionsOf(choice, names, options)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +70,7 @@ func (l *Lease) Do(
 	if err != nil {
 		return err
 	}
-	return guard.do(ctx, work)
+	return guard.Do(ctx, work)
 }
 
 // ID returns the id of the lease.

@@ -15,7 +15,27 @@ func (c *Client) Lock(ctx context.Context, name string, options ...LockOption) (
 
 // LockAll waits for several locks, all or none, under one new lease. The guard stands for all of them.
 func (c *Client) LockAll(ctx context.Context, names []string, options ...LockOption) (*Guard, error) {
-	chosen, err := lockOptionsOf(names, options)
+	return c.choose(ctx, allOf, names, options)
+}
+
+// LockAny waits for any one of several locks under a new lease: the first, in the order of names, that is free. Until
+// then the request waits in the queues of all of them and keeps its turn in each. [Guard.Name] tells which one it is.
+// Needs feature level 13.
+func (c *Client) LockAny(ctx context.Context, names []string, options ...LockOption) (*Guard, error) {
+	return c.choose(ctx, anyOf, names, options)
+}
+
+// Pool waits for any slot of a pool under a new lease. The slots of "gpu/" are the semaphores below this prefix whose
+// sizes an operator has set with [Client.Resize]. The request also waits for slots that are added later. [Guard.Name]
+// tells which slot it is. The request is refused with POOL_EMPTY if there is none, or none as large as [Take] says.
+// Needs feature level 13.
+func (c *Client) Pool(ctx context.Context, prefix string, options ...LockOption) (*Guard, error) {
+	return c.choose(ctx, ofPool, []string{prefix}, options)
+}
+
+// choose acquires under a new lease.
+func (c *Client) choose(ctx context.Context, choice choice, names []string, options []LockOption) (*Guard, error) {
+	chosen, err := lockOptionsOf(choice, names, options)
 	if err != nil {
 		return nil, err
 	}

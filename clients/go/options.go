@@ -10,11 +10,22 @@ import (
 	"unicode/utf8"
 )
 
+// A choice says which of its locks a request is for.
+type choice int
+
+const (
+	allOf choice = iota
+	anyOf
+	// ofPool: any slot of the pool whose prefix is the only name.
+	ofPool
+)
+
 // A LockOption is one option of a request for a lock.
 type LockOption func(*lockOptions)
 
 // lockOptions are all options of a lock request except its locks and its lease.
 type lockOptions struct {
+	choice      choice
 	mode        string
 	slots       uint32
 	take        *int // nil for one
@@ -37,10 +48,11 @@ type lockOptions struct {
 	refused     *InvalidError
 }
 
-// Shared acquires in shared mode: together with other shared holders, never together with an exclusive one.
+// Shared acquires in shared mode: together with other shared holders, never together with an exclusive one. Not for
+// [Client.Pool].
 func Shared() LockOption { return func(o *lockOptions) { o.mode = "shared" } }
 
-// Slots acquires one of n numbered slots of a semaphore.
+// Slots acquires one of n numbered slots of a semaphore. Not for [Client.Pool], whose semaphores have sizes already.
 func Slots(n int) LockOption {
 	return func(o *lockOptions) {
 		if n < 1 || n > math.MaxInt32 {
@@ -143,8 +155,8 @@ func checkName(name string) error {
 	return nil
 }
 
-func lockOptionsOf(locks []string, options []LockOption) (lockOptions, error) {
-	var o lockOptions
+func lockOptionsOf(choice choice, locks []string, options []LockOption) (lockOptions, error) {
+	o := lockOptions{choice: choice}
 	for _, option := range options {
 		option(&o)
 	}
@@ -155,7 +167,9 @@ func lockOptionsOf(locks []string, options []LockOption) (lockOptions, error) {
 		return o, invalid("INVALID_FIELD", "no lock is named")
 	}
 	switch {
-	case o.take != nil && (o.slots == 0 || *o.take < 1 || *o.take > math.MaxInt32):
+	case choice == ofPool && o.mode != "":
+		return o, invalid("INVALID_FIELD", "a pool goes without shared and slots: its slots have their own")
+	case o.take != nil && (o.slots == 0 && choice != ofPool || *o.take < 1 || *o.take > math.MaxInt32):
 		return o, invalid("INVALID_FIELD", "take of %d is not at least 1, or goes without slots", *o.take)
 	case o.priority < 0 || o.priority > 9:
 		return o, invalid("INVALID_FIELD", "a priority of %d is not from 0 to 9", o.priority)
@@ -198,10 +212,15 @@ func (o *lockOptions) request(locks []string, until time.Time) *wireAcquire {
 	if o.take != nil {
 		take = uint32(*o.take)
 	}
+	if o.choice == ofPool {
+		request.Pool, request.Take = locks[0], take
+		return request
+	}
 	if len(locks) == 1 {
 		request.Lock, request.Mode, request.Slots, request.Take = locks[0], o.mode, o.slots, take
 		return request
 	}
+	request.Any = o.choice == anyOf
 	for _, lock := range locks {
 		request.Locks = append(request.Locks, wireLockAsk{Lock: lock, Mode: o.mode, Slots: o.slots, Take: take})
 	}

@@ -82,6 +82,8 @@ func (r *wireRequest) isQuestion() bool {
 type wireAcquire struct {
 	Lock             string          `json:"lock,omitempty"`
 	Locks            []wireLockAsk   `json:"locks,omitempty"`
+	Any              bool            `json:"any,omitempty"`
+	Pool             string          `json:"pool,omitempty"`
 	Lease            decimal         `json:"lease,omitempty"`
 	NewLease         *wireGrantLease `json:"new_lease,omitempty"`
 	Mode             string          `json:"mode,omitempty"`

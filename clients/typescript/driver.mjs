@@ -72,11 +72,15 @@ const commands = {
 
   async lock(line, signal) {
     const options = lockOptions(line, signal);
-    const locks = line.locks ?? line.lock;
     const lease = line.lease === undefined ? client(line) : found(leases, line.lease, "lease");
-    const held = await lease.lock(locks, options);
+    const ask = () => {
+      if (line.pool !== undefined) return lease.pool(line.pool, options);
+      return line.any ? lease.lockAny(line.locks, options) : lease.lock(line.locks ?? line.lock, options);
+    };
+    const held = await ask();
     keep(line.guard, held, line.handle);
     return {
+      lock: held.name,
       token: String(held.token),
       tokens: Object.fromEntries(held.locks.map((it) => [it.name, String(it.token)])),
       ...defined({ slot: held.slot }),

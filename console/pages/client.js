@@ -6,7 +6,7 @@ import { name } from '../api.js';
 import { content, duration, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, ClientLink, Command, Empty, Field, Further, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, TtlBar } from '../parts/basic.js';
+import { Age, Choice, ClientLink, Command, Empty, Field, Further, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, TtlBar } from '../parts/basic.js';
 import { LossTable } from './lock.js';
 
 /** Who is in the way of a wait. */
@@ -15,7 +15,7 @@ function Why({ lock, lease }) {
   if (!data || !data.lock) return null;
   const holder = data.lock.holders[0];
   const own = data.ahead.find((it) => it.lease === lease);
-  return html` <span class="dim">${holder ? html`held by <${ClientLink} client=${holder.client} /> for <${Age} ms=${holder.held_ms} at=${at} />` : 'no holder'}${own ? `; ${own.ahead ? `${own.ahead} ahead of it` : 'it is next'}` : ''}</span>`;
+  return html` <span class="dim">${holder ? html`held by <${ClientLink} client=${holder.client} /> for <${Age} ms=${holder.held_ms} at=${at} />` : 'no holder'}${own ? `; ${own.ahead ? `${own.ahead} ahead of it` : 'it is next'}` : ''}</span>${own && html`<${Choice} of=${own} />`}`;
 }
 
 function LeaseCard({ lease, at, console }) {

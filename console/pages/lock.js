@@ -7,7 +7,7 @@ import { href } from '../router.js';
 import { cause, content, count, duration, LOSSES, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Force, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, Brief, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
+import { Age, Brief, Choice, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';
 
 /** How often the past of a lock is read while it changes all the time, how many revisions, and how many holds are shown. */
@@ -65,7 +65,7 @@ function Summary({ explained, at, list }) {
           ? html`Released by <${ClientLink} client=${first.client} />. Not granted again for another <${Left} ms=${first.left_ms || 0} at=${at} />: its min hold of ${duration(first.min_hold_ms)} since the grant.`
           : html`Lost by <${ClientLink} client=${first.client} /><${Taken} hold=${taken} />. Not granted again for another <${Left} ms=${first.left_ms || 0} at=${at} />: its lock-delay.`;
   const waits = lock.waiting
-    ? html` ${plural(lock.waiting, 'client waits', 'clients wait')}${ahead[0] ? html`; the first, <${ClientLink} client=${ahead[0].client} />, for <${Age} ms=${ahead[0].waiting_ms} at=${at} />` : ''}.`
+    ? html` ${plural(lock.waiting, 'client waits', 'clients wait')}${ahead[0] ? html`; the first, <${ClientLink} client=${ahead[0].client} />, for <${Age} ms=${ahead[0].waiting_ms} at=${at} /><${Choice} of=${ahead[0]} />` : ''}.`
     : html` No client waits.`;
   const free =
     first.state !== 'held'
@@ -144,8 +144,8 @@ function Chain({ lock, chain, goesOn }) {
 function estimate(waiter, explained) {
   const usual = explained.usually_held_ms;
   const holder = explained.lock && explained.lock.holders[0];
-  // A hold that outlasts the usual says nothing about its end.
-  if (!usual || !holder || holder.held_ms > usual || explained.lock.slots || waiter.mode === 'shared') return undefined;
+  // A hold that outlasts the usual says nothing about its end. Who waits for any of several locks may get another one.
+  if (!usual || !holder || holder.held_ms > usual || explained.lock.slots || waiter.mode === 'shared' || waiter.any || waiter.pool) return undefined;
   return usual - holder.held_ms + waiter.ahead * usual;
 }
 
@@ -155,7 +155,7 @@ function Queue({ lock, explained, at, revision }) {
   const shown = waiting <= 100 ? explained.ahead.map((it) => Object.assign(it, { at })) : rows;
   const columns = [
     { label: '#', width: '4rem', narrow: '2rem', numeric: true, cell: (it) => it.ahead + 1 },
-    { label: 'Client', width: 'minmax(10rem, 2fr)', narrow: 'minmax(0, 1fr)', cell: (it) => html`<${ClientLink} client=${it.client} />${it.priority ? html` <span class="dim">priority ${it.priority}</span>` : ''}` },
+    { label: 'Client', width: 'minmax(10rem, 2fr)', narrow: 'minmax(0, 1fr)', cell: (it) => html`<${ClientLink} client=${it.client} />${it.priority ? html` <span class="dim">priority ${it.priority}</span>` : ''}<${Choice} of=${it} />` },
     { label: 'Waits', width: '6rem', narrow: '5rem', numeric: true, cell: (it) => html`<${Age} ms=${it.waiting_ms} at=${it.at} />` },
     { label: 'Mode', width: '6rem', cell: (it) => (it.election ? 'election' : it.mode) },
     { label: 'Gives up in', width: '7rem', numeric: true, cell: (it) => (it.left_ms == null ? html`<span class="dim">never</span>` : html`<${Left} ms=${it.left_ms} at=${it.at} />`) },

@@ -57,6 +57,12 @@ export function Badge({ level = 'idle', children, title }) {
   return html`<span class=${`badge ${level}`} title=${title}>${children}</span>`;
 }
 
+/** What a place in several queues is enough for: any one of these locks, or any slot of a pool. */
+export function Choice({ of: { any, pool, locks } }) {
+  if (!any && !pool) return null;
+  return html` <span class="dim" title=${`It waits for each of these and gets the first that is free for it: ${locks.join(', ')}`}>for ${pool ? html`any slot of the pool <code>${pool}</code>` : `any of ${locks.length} locks`}</span>`;
+}
+
 /** How much of a ttl is left: runs down until the next renewal is seen. */
 export function TtlBar({ ttl, left, at, label }) {
   const now = useNow();

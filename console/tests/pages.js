@@ -34,12 +34,23 @@ export async function stage(binary, opens) {
   await client.queue('accounts/9', ana);
   const refused = await client.queue('accounts/7', next).catch((error) => error);
   assert.equal(refused.answer.error.reason, 'DEADLOCK');
+  // One client waits for any of two locks, and one for any slot of a pool.
+  const busy = await client.lease('busy-1/5');
+  for (const lock of ['either/a', 'either/b']) await client.acquire(lock, busy);
+  await client.ask('PUT', '/v1/semaphores/gpu%2Fa', { slots: 1 });
+  await client.acquire('gpu/a', busy, { mode: 'slot', slots: 1 });
+  const keep = (body) => client.ask('POST', '/v1/locks?keep=true', body);
+  await keep({ lease: await client.lease('any-1/5'), locks: ['either/a', 'either/b'], any: true });
+  await keep({ lease: await client.lease('any-2/5'), pool: 'gpu/' });
   return { cluster, client };
 }
 
 const PAGES = [
   ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', 'jobs/', 'deploy', 'ci-7/4121']],
   ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
+  ['any', '#/lock/either%2Fa', ['1 client waits', 'any-1/5', 'for any of 2 locks']],
+  ['pool', '#/lock/gpu%2Fa', ['1 client waits', 'any-2/5', 'for any slot of the pool gpu/']],
+  ['waits for any', '#/client/any-1%2F5', ['waits for 2', 'held by busy-1/5', 'it is next', 'for any of 2 locks']],
   ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for 1', 'runner 7', 'held by etl-3/88', 'it is next']],
   ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
   ['search', '#/search/deploy', ['deploy: held ci-7/4121', '1 match']],
@@ -205,7 +216,7 @@ export const tests = [
     for (const bound of [1, 2]) {
       await page.go(`#/stuck?waits=${bound}`);
       await page.sees('the longest wait first');
-      await until('the waits are in order', async () => (await waits.allInnerTexts()).join(' ') === 'deploy db/schema jobs/import/1 accounts/9');
+      await until('the waits are in order', async () => (await waits.allInnerTexts()).join(' ') === 'deploy db/schema jobs/import/1 accounts/9 either/a either/b gpu/a');
     }
     await page.go('#/lock/deploy');
     await page.sees('only the newest 200 revisions of this lock were read');

@@ -68,7 +68,7 @@ def test_refusals_have_their_reason_and_say_that_nothing_happened(client: Client
         ([""], {}, "INVALID_NAME"),
         (["a\n"], {}, "INVALID_NAME"),
         (["x" * 513], {}, "INVALID_NAME"),
-        ([], {}, "INVALID_NAME"),
+        ([], {}, "INVALID_FIELD"),
         (["a", "a"], {}, "DUPLICATE_LOCK"),
         (["a"], {"ttl": 0.01}, "INVALID_TTL"),
         (["a"], {"ttl": 15, "grace": 9}, "INVALID_GRACE"),

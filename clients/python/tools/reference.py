@@ -64,7 +64,7 @@ def options() -> Iterator[str]:
     from tenure import _options
 
     yield from ["", "### Options of a lock", ""]
-    for kind in (_options.CampaignOptions, _options.LockOptions):
+    for kind in (_options.CampaignOptions, _options.PoolOptions, _options.LockOptions):
         source = inspect.getsource(kind).splitlines()
         for at, line in enumerate(source):
             if ": " in line and not line.strip().startswith('"') and not line.startswith("class"):

@@ -25,11 +25,12 @@ export function acquireUnder(held: HeldLease, ask: LockRequest): Promise<Guard> 
     const standing = new StandingRequest(held, ask, limit, true);
     try {
       const granted = await standing.run(scope, undefined);
-      return Guard.of(held, false, granted.locks, granted.at, turns);
+      turns.keep(granted.locks.map((it) => it.name));
+      return Guard.of(held, false, granted.locks, granted.at, turns.giveBack);
     } catch (error) {
       // What may still stand in the cluster is left in the background; only then the next request here may go on.
-      if (standing.mayStand) held.core.cleanUp(() => leaveQueue(held, ask).finally(turns));
-      else turns();
+      if (standing.mayStand) held.core.cleanUp(() => leaveQueues(held, ask).finally(turns.giveBack));
+      else turns.giveBack();
       throw error;
     }
   });
@@ -130,21 +131,44 @@ async function ownOnce(
   }
 }
 
-/** Leaves the queue, and releases what was granted meanwhile. */
-async function leaveQueue(held: HeldLease, ask: LockRequest): Promise<void> {
-  const lock = ask.locks[0];
-  if (lock === undefined) return;
-  const { answer } = await held.numbered({ leave: { lock, lease: held.id } });
-  for (const grant of answer.left?.held ?? []) await held.release(grant.lock, BigInt(grant.token));
+/**
+ * Leaves the queues, and releases what was granted meanwhile. If any of the locks was enough, each may be the one that was
+ * granted; otherwise the first one stands for all of them.
+ */
+async function leaveQueues(held: HeldLease, ask: LockRequest): Promise<void> {
+  for (const lock of ask.choice === "any" ? ask.locks : ask.locks.slice(0, 1)) {
+    if (await leaveQueue(held, lock)) return;
+  }
 }
 
-/**
- * Waits until no other request of this process holds or awaits any of the locks under this lease. Returns what gives the
- * places back.
- */
-async function takeTurns(held: HeldLease, ask: LockRequest, limit: Limit, scope: Scope): Promise<() => void> {
-  const taken: string[] = [];
-  const giveBack = (): void => taken.splice(0).forEach((lock) => held.leaveTurn(lock));
+/** Returns whether there was a place in the queue of this lock, or a hold of it, to give up. */
+async function leaveQueue(held: HeldLease, lock: string): Promise<boolean> {
+  try {
+    const { answer } = await held.numbered({ leave: { lock, lease: held.id } });
+    for (const grant of answer.left?.held ?? []) await held.release(grant.lock, BigInt(grant.token));
+    return true;
+  } catch (error) {
+    if (error instanceof Refused) return false;
+    throw error;
+  }
+}
+
+/** The local places of the locks of a request. */
+interface LocalTurns {
+  /** Gives back those of the locks that were not granted. */
+  keep(granted: readonly string[]): void;
+  giveBack(): void;
+}
+
+/** Waits until no other request of this process holds or awaits any of the locks under this lease. */
+async function takeTurns(held: HeldLease, ask: LockRequest, limit: Limit, scope: Scope): Promise<LocalTurns> {
+  let taken: string[] = [];
+  const keep = (granted: readonly string[]): void => {
+    const over = taken.filter((lock) => !granted.includes(lock));
+    taken = taken.filter((lock) => granted.includes(lock));
+    over.forEach((lock) => held.leaveTurn(lock));
+  };
+  const giveBack = (): void => keep([]);
   try {
     // In one order everywhere, so that two requests never wait for each other.
     for (const lock of [...new Set(ask.locks)].sort()) {
@@ -161,7 +185,7 @@ async function takeTurns(held: HeldLease, ask: LockRequest, limit: Limit, scope:
       }
       taken.push(lock);
     }
-    return giveBack;
+    return { keep, giveBack };
   } catch (error) {
     giveBack();
     throw error;

@@ -21,6 +21,6 @@ export { Key, type KeyValue, type PutOptions, type WriteOptions } from "./key.js
 export { Lease } from "./lease.js";
 export type { Standing } from "./lease_state.js";
 export type { Cause, Loss } from "./loss.js";
-export type { ClientOptions, LeaseTimes, LockOptions, UpgradeOptions } from "./options.js";
+export type { ClientOptions, LeaseTimes, LockOptions, PoolOptions, UpgradeOptions } from "./options.js";
 export { Watch, type WatchBatch, type WatchEvent, type WatchOptions } from "./watch.js";
 export type { Content, DrainShown, Explained, Holder, HolderShown, LockShown, RingLink, WaiterShown } from "./wire.js";

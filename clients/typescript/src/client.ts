@@ -10,7 +10,7 @@ import { Key } from "./key.js";
 import { heldAsNull, Lease } from "./lease.js";
 import { checkedName } from "./names.js";
 import { lockRequest, optionsFromEnvironment, settingsOf } from "./options.js";
-import type { ClientOptions, LeaseTimes, LockOptions } from "./options.js";
+import type { ClientOptions, LeaseTimes, LockOptions, PoolOptions } from "./options.js";
 import { randomKey } from "./platform/platform.js";
 import { nowMs, sleep } from "./waiting.js";
 import { Watch, type WatchOptions } from "./watch.js";
@@ -83,6 +83,32 @@ export class Client {
    */
   async lock(locks: string | readonly string[], options: LockOptions = {}): Promise<Guard> {
     return acquireOwn(this.core, lockRequest(this.core.settings, locks, options));
+  }
+
+  /**
+   * Requests any one of several locks under a new lease: the first, in the order of names, that is free. Until then the
+   * request waits in the queues of all of them and keeps its turn in each. `guard.name` tells which one it is. Needs
+   * feature level 13.
+   *
+   * ```ts
+   * await using gpu = await client.lockAny(["gpu/0", "gpu/1", "gpu/2"]);
+   * ```
+   */
+  async lockAny(locks: readonly string[], options: LockOptions = {}): Promise<Guard> {
+    return acquireOwn(this.core, lockRequest(this.core.settings, locks, options, { choice: "any" }));
+  }
+
+  /**
+   * Requests any slot of a pool under a new lease. The slots of `gpu/` are the semaphores below this prefix whose sizes an
+   * operator has set with {@link resize}. The request also waits for slots that are added later. `guard.name` tells which
+   * slot it is. Refused with `POOL_EMPTY` if there is none, or none as large as `take`. Needs feature level 13.
+   *
+   * ```ts
+   * await using gpu = await client.pool("gpu/");
+   * ```
+   */
+  async pool(prefix: string, options: PoolOptions = {}): Promise<Guard> {
+    return acquireOwn(this.core, lockRequest(this.core.settings, prefix, options, { choice: "pool" }));
   }
 
   /** Requests a lock without queueing. Resolves with `null` if another client holds it. */

@@ -34,7 +34,7 @@ export class Election {
 
   /** Waits in the queue until this client leads, with a value for others to see. */
   async campaign(value: Content, options: Omit<LockOptions, "metadata" | "shared" | "slots"> = {}): Promise<Leadership> {
-    const request = lockRequest(this.core.settings, this.name, { ...options, metadata: value }, true);
+    const request = lockRequest(this.core.settings, this.name, { ...options, metadata: value }, { election: true });
     return new Leadership(await acquireOwn(this.core, request));
   }
 

@@ -49,6 +49,11 @@ export class Lease {
     return acquireUnder(this.held, lockRequest(this.held.core.settings, locks, options));
   }
 
+  /** Requests any one of several locks under this lease, as `client.lockAny` does. */
+  async lockAny(locks: readonly string[], options: Omit<LockOptions, keyof LeaseTimes> = {}): Promise<Guard> {
+    return acquireUnder(this.held, lockRequest(this.held.core.settings, locks, options, { choice: "any" }));
+  }
+
   /** Requests a lock without queueing. Resolves with `null` if another client holds it. */
   async tryLock(
     locks: string | readonly string[],

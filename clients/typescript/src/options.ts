@@ -100,12 +100,20 @@ export interface LockOptions extends LeaseTimes {
   onQueued?: (ahead: number) => void;
 }
 
+/** The options of a request for a pool: its slots have modes of their own. */
+export type PoolOptions = Omit<LockOptions, "shared" | "slots">;
+
+/** Which of the named locks a request is for: all of them, any one of them, or any slot of a pool with this prefix. */
+export type Choice = "all" | "any" | "pool";
+
 /** The options of an upgrade. */
 export type UpgradeOptions = Pick<LockOptions, "wait" | "timeout" | "signal" | "independent" | "onQueued">;
 
 /** A lock request, checked. */
 export interface LockRequest {
+  /** The locks, or the prefix of a pool. */
   readonly locks: readonly string[];
+  readonly choice: Choice;
   readonly mode: "exclusive" | "shared" | "slot";
   /** Which slots to hold, as the message has it. */
   readonly how: SlotFields;
@@ -123,17 +131,21 @@ export function lockRequest(
   settings: Settings,
   locks: string | readonly string[],
   options: LockOptions,
-  election = false,
+  { election = false, choice = "all" }: { election?: boolean; choice?: Choice } = {},
 ): LockRequest {
   const names = (typeof locks === "string" ? [locks] : [...locks]).map(checkedName);
   if (names.length === 0) throw new Invalid("INVALID_FIELD", "locks: there is none");
   if (new Set(names).size < names.length) throw new Invalid("DUPLICATE_LOCK", "the same lock twice in one request");
   const { shared, slots, take, priority, supersede } = options;
+  if (choice === "pool" && (shared || slots !== undefined)) {
+    throw new Invalid("INVALID_FIELD", "a pool goes without shared and slots: its slots have their own");
+  }
   if (shared && slots !== undefined) throw new Invalid("INVALID_FIELD", "shared excludes slots");
   if (slots !== undefined && !(Number.isSafeInteger(slots) && slots > 0)) {
     throw new Invalid("INVALID_SLOTS", "slots is a number of at least 1");
   }
-  if (take !== undefined && !(slots !== undefined && Number.isSafeInteger(take) && take > 0)) {
+  const hasSlots = slots !== undefined || choice === "pool";
+  if (take !== undefined && !(hasSlots && Number.isSafeInteger(take) && take > 0)) {
     throw new Invalid("INVALID_FIELD", "take is a number of at least 1, and goes with slots");
   }
   const extra: WireAcquire = {};
@@ -155,6 +167,7 @@ export function lockRequest(
   if (options.independent) extra.independent = true;
   return {
     locks: names,
+    choice,
     mode: shared ? "shared" : slots === undefined ? "exclusive" : "slot",
     how: { ...(slots === undefined ? {} : { slots }), ...(take === undefined ? {} : { take }) },
     waitMs: optionalMilliseconds(options.wait, "wait"),

@@ -230,7 +230,8 @@ function locksOf(ask: LockRequest, grant: WireGrant): HeldLock[] | undefined {
   if (grant.locks !== undefined && grant.locks.length > 0) {
     return grant.locks.map((it) => ({ name: it.lock, token: BigInt(it.token), slot: it.slot }));
   }
-  const name = ask.locks[0];
+  // A notice names the lock; an answer does not.
+  const name = grant.lock ?? ask.locks[0];
   if (name === undefined || grant.token === undefined) return undefined;
   return [{ name, token: BigInt(grant.token), slot: grant.slot }];
 }
@@ -238,8 +239,10 @@ function locksOf(ask: LockRequest, grant: WireGrant): HeldLock[] | undefined {
 export function wireAcquire(ask: LockRequest, waitMs: number | undefined): WireAcquire {
   const how = ask.mode === "exclusive" ? {} : { mode: ask.mode, ...ask.how };
   const acquire: WireAcquire = { ...ask.extra };
-  if (ask.locks.length === 1) Object.assign(acquire, { lock: ask.locks[0] }, how);
+  if (ask.choice === "pool") Object.assign(acquire, { pool: ask.locks[0] }, ask.how);
+  else if (ask.locks.length === 1) Object.assign(acquire, { lock: ask.locks[0] }, how);
   else acquire.locks = ask.locks.map((lock) => ({ lock, ...how }));
+  if (ask.choice === "any" && ask.locks.length > 1) acquire.any = true;
   setWait(acquire, waitMs);
   return acquire;
 }
@@ -265,5 +268,7 @@ function limitOf(core: Core, ask: LockRequest): Limit {
 }
 
 export function waitTimeout(ask: LockRequest): Refused {
-  return new Refused("WAIT_TIMEOUT", `timed out waiting for lock \`${ask.locks.join("`, `")}\``);
+  const names = `\`${ask.locks.join("`, `")}\``;
+  const what = { all: `lock ${names}`, any: `any of ${names}`, pool: `a slot of pool ${names}` }[ask.choice];
+  return new Refused("WAIT_TIMEOUT", `timed out waiting for ${what}`);
 }

@@ -121,6 +121,11 @@ export interface WaiterShown {
   readonly waiting_ms: number;
   readonly left_ms?: number;
   readonly mode: "exclusive" | "shared" | "slot";
+  /** Every lock of the request, and whether one of them is enough. */
+  readonly locks: readonly string[];
+  readonly any?: boolean;
+  /** The prefix of the pool whose slots these locks are. */
+  readonly pool?: string;
 }
 
 /** Who has a lock, who is before the caller, and when it can be free. */
@@ -254,6 +259,8 @@ export interface SlotFields {
 
 export interface WireAcquire extends SlotFields {
   lock?: string;
+  any?: true;
+  pool?: string;
   locks?: (({ lock: string; mode?: string } & SlotFields) | string)[];
   lease?: Decimal;
   new_lease?: WireNewLease;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_types::{Mode, Name, Refusal};
-use tenure_wire::{convert, v1};
+use tenure_wire::{Failure, convert, v1};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -109,6 +109,16 @@ impl AskOptions {
         self.locks.first()
     }
 
+    /// Refuses a mode for a pool: each slot has its own.
+    fn check_pool(&self) -> Result<(), Error> {
+        if !self.pool || self.mode == Mode::Exclusive {
+            return Ok(());
+        }
+        let problem = "goes with locks and not with a pool: its slots have their own".to_owned();
+        let wrong = Failure::InvalidField { field: "mode", problem };
+        Err(Error::Failed { reason: wrong.reason().to_owned(), message: wrong.to_string() })
+    }
+
     /// Builds the wire request without the lease.
     pub(crate) fn request(&self, wait_ms: Option<u64>) -> v1::AcquireRequest {
         let (mode, slots) = convert::mode(self.mode);
@@ -168,7 +178,8 @@ impl LockAsk {
         self
     }
 
-    /// Acquires in shared mode: together with other shared holders, never together with an exclusive one.
+    /// Acquires in shared mode: together with other shared holders, never together with an exclusive one. Not for a
+    /// [`pool`](crate::Client::pool): the request is then refused with `INVALID_FIELD`.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -180,7 +191,8 @@ impl LockAsk {
         self
     }
 
-    /// Acquires one of `of` numbered slots of a semaphore.
+    /// Acquires one of `of` numbered slots of a semaphore. Not for a [`pool`](crate::Client::pool), whose semaphores
+    /// have sizes already: the request is then refused with `INVALID_FIELD`.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -439,6 +451,7 @@ impl LockAsk {
         if self.ask.locks.iter().any(|lock| Name::check(lock).is_err()) {
             return Err(Error::Refused(Refusal::InvalidName));
         }
+        self.ask.check_pool()?;
         let until = self.ask.timeout.map(|time| Instant::now() + time.min(wait::FAR));
         let acquired = match self.under {
             LeaseChoice::Existing(held) => wait::under(held, self.ask).await,

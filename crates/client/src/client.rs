@@ -186,9 +186,9 @@ impl Client {
         self.lock_all(locks).any()
     }
 
-    /// Requests any slot of a pool under a new lease. The slots of `gpu/` are the semaphores below this prefix whose
-    /// sizes an operator has set. The request also waits for slots that are added later.
-    /// [`Guard::name`](crate::Guard::name) tells which slot it is. Needs feature level 13.
+    /// Requests any slot of a pool under a new lease. The slots of `gpu/` are the semaphores below it whose sizes an
+    /// operator has set, also those that are added while it waits. [`Guard::name`](crate::Guard::name) tells which one
+    /// it is. [`shared`](LockAsk::shared) and [`slots`](LockAsk::slots) are refused. Needs feature level 13.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {

@@ -39,6 +39,8 @@ type command struct {
 
 	Lock             string   `json:"lock"`
 	Locks            []string `json:"locks"`
+	Any              bool     `json:"any"`
+	Pool             *string  `json:"pool"`
 	WaitMs           *int64   `json:"wait_ms"`
 	TTLMs            int64    `json:"ttl_ms"`
 	Mode             string   `json:"mode"`

@@ -183,13 +183,24 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 			return nil, missing
 		}
 		owner = lease.handle
-		guard, err = lease.value.LockAll(ctx, locks, lockOptions(it)...)
+		acquire := lease.value.LockAll
+		if it.Any {
+			acquire = lease.value.LockAny
+		}
+		guard, err = acquire(ctx, locks, lockOptions(it)...)
 	} else {
 		client, missing := d.objects.clients.get(it.Handle)
 		if missing != nil {
 			return nil, missing
 		}
-		guard, err = client.LockAll(ctx, locks, lockOptions(it)...)
+		switch {
+		case it.Pool != nil:
+			guard, err = client.Pool(ctx, *it.Pool, lockOptions(it)...)
+		case it.Any:
+			guard, err = client.LockAny(ctx, locks, lockOptions(it)...)
+		default:
+			guard, err = client.LockAll(ctx, locks, lockOptions(it)...)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -199,7 +210,7 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 	for _, lock := range guard.Locks() {
 		tokens[lock.Name] = decimal(lock.Token)
 	}
-	out := fields{"token": decimal(guard.Token()), "tokens": tokens, "lease": decimal(guard.Lease())}
+	out := fields{"lock": guard.Name(), "token": decimal(guard.Token()), "tokens": tokens, "lease": decimal(guard.Lease())}
 	if slot, ok := guard.Slot(); ok {
 		out["slot"] = slot
 		taken := fields{}

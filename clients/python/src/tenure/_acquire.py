@@ -9,7 +9,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _loss, _plant
-from ._ask import Ask
+from ._ask import ANY, Ask
 from ._clock import boot_us, read
 from ._guards import GuardCore, release
 from ._held import HeldLease, HeldLock, Seq
@@ -95,7 +95,7 @@ def _locks(it: Json, ask: Ask) -> List[HeldLock]:
     several = it.get("locks")
     if several:
         return [HeldLock(one["lock"], int(one["token"]), one.get("slot")) for one in several]
-    return [HeldLock(ask.names[0], int(it["token"]), it.get("slot"))]
+    return [HeldLock(it.get("lock") or ask.names[0], int(it["token"]), it.get("slot"))]
 
 
 def deadline(engine: "Engine", ask: Ask) -> Optional[int]:
@@ -274,7 +274,7 @@ async def _under(held: HeldLease, ask: Ask) -> GuardCore:
         if ended == "lost":
             raise _gone(held)
         if ask.is_try:
-            raise Refused("HELD", f"lock `{ask.names[0]}` is held by this process under the same lease", {})
+            raise Refused("HELD", f"{ask.title}: held by this process under the same lease", {})
         raise _wait_timeout(ask)
     try:
         update = await stand(held, ask, until)
@@ -284,6 +284,10 @@ async def _under(held: HeldLease, ask: Ask) -> GuardCore:
         else:
             held.give_turns(turns)
         raise
+    if ask.kind == ANY:
+        granted = {lock.name for lock in update.locks}
+        held.give_turns([name for name in turns if name not in granted])
+        turns = [name for name in turns if name in granted]
     return GuardCore.record(held, False, update.locks, update.revision, turns)
 
 
@@ -303,17 +307,30 @@ def may_stand(error: BaseException) -> bool:
 
 
 async def _leave(held: HeldLease, ask: Ask, turns: List[str]) -> None:
-    """Leaves the queue, and releases what was granted meanwhile."""
+    """Leaves the queues, and releases what was granted meanwhile.
+
+    If any of the locks was enough, each may be the one that was granted; otherwise the first one stands for all of them.
+    """
+    try:
+        for name in ask.names if ask.kind == ANY else ask.names[:1]:
+            if await _leave_one(held, name):
+                break
+    finally:
+        held.give_turns(turns)
+
+
+async def _leave_one(held: HeldLease, name: str) -> bool:
+    """Returns whether there was a place or a hold of this lock to give up."""
     seq = await held.seq()
     try:
-        reply = await call(held.engine, "leave", {"lock": ask.names[0], "lease": held.id}, seq=seq)
-        for one in reply.answer.get("left", {}).get("held", ()):
-            await release(held, one["lock"], int(one["token"]))
+        reply = await call(held.engine, "leave", {"lock": name, "lease": held.id}, seq=seq)
     except Refused:
-        pass
+        return False
     finally:
         seq.drop()
-        held.give_turns(turns)
+    for one in reply.answer.get("left", {}).get("held", ()):
+        await release(held, one["lock"], int(one["token"]))
+    return True
 
 
 class _Standing:
@@ -441,7 +458,7 @@ def _tell(engine: "Engine", ask: Ask, ahead: int) -> None:
 
 
 def _wait_timeout(ask: Ask) -> Refused:
-    return Refused("WAIT_TIMEOUT", f"timed out waiting for lock `{ask.names[0]}`; the queue position is gone")
+    return Refused("WAIT_TIMEOUT", f"timed out waiting for {ask.title}; the queue position is gone")
 
 
 def _unknown(began: int) -> Unknown:

@@ -11,6 +11,11 @@ from .errors import Invalid
 Json = Dict[str, Any]
 Value = Union[str, bytes]
 
+# Which of the named locks a request is for: all of them; any one of them; any slot of a pool, whose prefix is the name.
+ALL = "all"
+ANY = "any"
+POOL = "pool"
+
 # The substitute for an unlimited wait, and the bound of all others.
 FAR_US = 365 * 86_400 * 1_000_000
 
@@ -62,6 +67,8 @@ class Ask:
         self,
         settings: Settings,
         names: Sequence[str],
+        kind: str = ALL,
+        /,
         *,
         wait: Optional[float] = None,
         timeout: Optional[float] = None,
@@ -83,10 +90,13 @@ class Ask:
         election: bool = False,
     ) -> None:
         if not names:
-            raise Invalid("INVALID_NAME", "name at least one lock")
+            raise Invalid("INVALID_FIELD", "name at least one lock")
         self.names = [check_name(name) for name in names]
         if len(set(self.names)) != len(self.names):
             raise Invalid("DUPLICATE_LOCK", "the same lock twice in one request")
+        self.kind = kind
+        if kind == POOL and (shared or slots is not None):
+            raise Invalid("INVALID_FIELD", "a pool goes without `shared` and `slots`: its slots have their own")
         if shared and slots is not None:
             raise Invalid("INVALID_SLOTS", "`shared` and `slots` exclude each other")
         if slots is not None and (not isinstance(slots, int) or slots < 1):
@@ -97,7 +107,7 @@ class Ask:
         if slots is not None:
             self.how["slots"] = slots
         if take is not None:
-            if slots is None or not is_number(take, 1):
+            if (slots is None and kind != POOL) or not is_number(take, 1):
                 raise Invalid("INVALID_FIELD", f"`take` is a number of at least 1, and goes with `slots`, not {take!r}")
             self.how["take"] = take
         self.wait_us = None if wait is None else min(us(wait, "wait"), FAR_US)
@@ -133,6 +143,16 @@ class Ask:
         return ask
 
     @property
+    def title(self) -> str:
+        """What is asked for, for messages."""
+        first = self.names[0]
+        if self.kind == POOL:
+            return f"a slot of the pool `{first}`"
+        if len(self.names) == 1:
+            return f"lock `{first}`"
+        return f"any of {len(self.names)} locks" if self.kind == ANY else f"{len(self.names)} locks"
+
+    @property
     def is_try(self) -> bool:
         """Whether the request does not queue."""
         return self.wait_us == 0
@@ -151,12 +171,17 @@ class Ask:
         """The request on the wire, without its lease."""
         body: Json = dict(self.fields)
         how: Json = {"mode": self.mode, **self.how}
-        if len(self.names) == 1:
+        if self.kind == POOL:
+            body["pool"] = self.names[0]
+            body.update(self.how)
+        elif len(self.names) == 1:
             body["lock"] = self.names[0]
             if self.mode != "exclusive":
                 body.update(how)
         else:
             body["locks"] = [{"lock": name, **how} for name in self.names]
+            if self.kind == ANY:
+                body["any"] = True
         if wait_ms is not None:
             body["wait_ms"] = wait_ms
         return body

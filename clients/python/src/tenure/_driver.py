@@ -112,13 +112,10 @@ class Driver:
     # Locks.
 
     async def do_lock(self, it: Json) -> Json:
-        names = it["locks"] if "locks" in it else [it["lock"]]
         options: Any = {
             "wait": seconds(it, "wait_ms"),
             "timeout": seconds(it, "limit_ms"),
             "ttl": seconds(it, "ttl_ms"),
-            "shared": it.get("mode") == "shared",
-            "slots": it.get("slots"),
             "metadata": it.get("metadata"),
             "max_hold": seconds(it, "max_hold_ms"),
             "lock_delay": seconds(it, "lock_delay_ms"),
@@ -128,10 +125,21 @@ class Driver:
             "min_hold": seconds(it, "min_hold_ms"),
             "progress_within": seconds(it, "progress_within_ms"),
         }
+        if it.get("mode") == "shared":
+            options["shared"] = True
+        if "slots" in it:
+            options["slots"] = it["slots"]
         source: Any = self._leases[it["lease"]] if it.get("lease") else self._clients[it["handle"]]
-        guard = await source.lock(*names, **options).acquire()
+        if "pool" in it:
+            lock = source.pool(it["pool"], **options)
+        elif it.get("any"):
+            lock = source.lock_any(*it["locks"], **options)
+        else:
+            lock = source.lock(*(it["locks"] if "locks" in it else [it["lock"]]), **options)
+        guard = await lock.acquire()
         self._guards[it["guard"]], self._handles[it["guard"]] = guard, it["handle"]
         answer: Json = {
+            "lock": guard.name,
             "token": str(guard.token),
             "tokens": {name: str(token) for name, token in guard.tokens.items()},
             "lease": guard.lease,

@@ -36,14 +36,19 @@ class CampaignOptions(TypedDict, total=False):
     """Called with the number of requests ahead, on a thread of its own, when the request has to queue."""
 
 
-class LockOptions(CampaignOptions, total=False):
+class PoolOptions(CampaignOptions, total=False):
+    """The options that a request for a pool has in common with a lock."""
+
+    take: Optional[int]
+    """Holds so many slots, all at once or none: each is one of `Guard.locks`, with a token of its own."""
+    metadata: Optional[Value]
+    """What other clients can read of the grant."""
+
+
+class LockOptions(PoolOptions, total=False):
     """The options of a lock request. All durations are seconds."""
 
     shared: bool
     """Holds it together with other shared holders, never together with an exclusive one."""
     slots: Optional[int]
     """Holds one of so many numbered slots: a semaphore."""
-    take: Optional[int]
-    """Holds so many slots, all at once or none: each is one of `Guard.locks`, with a token of its own."""
-    metadata: Optional[Value]
-    """What other clients can read of the grant."""

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, Iterator, List, Optional, Type, TypeVar
 
 from . import _operations
-from ._ask import Ask, Value, check_name
+from ._ask import ANY, POOL, Ask, Value, check_name
 from ._base import BaseClient, BaseGuard, BaseLease
 from ._engine import Engine
 from ._settings import us
@@ -20,7 +20,7 @@ from .values import leader as read_leader
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._options import CampaignOptions, LockOptions
+    from ._options import CampaignOptions, LockOptions, PoolOptions
 
 __all__ = ["Client", "Observer", "Watch"]
 
@@ -106,6 +106,23 @@ class Client(BaseClient):
         `supersede`, `progress_within`, `window`, `grace`, `independent`, `on_queued`. Durations are seconds.
         """
         return Lock(self._live_engine, Ask(self._settings, names, **options))
+
+    def lock_any(self, *names: str, **options: Unpack[LockOptions]) -> Lock:
+        """A request for any one of several locks: the first, in the order of names, that is free.
+
+        Until then it waits in the queues of all of them and keeps its turn in each. `Guard.name` tells which one it is. The
+        options are those of `lock`. Needs feature level 13.
+        """
+        return Lock(self._live_engine, Ask(self._settings, names, ANY, **options))
+
+    def pool(self, prefix: str, **options: Unpack[PoolOptions]) -> Lock:
+        """A request for any slot of a pool: `with client.pool("gpu/") as gpu:`. `Guard.name` tells which slot it is.
+
+        The slots of `gpu/` are the semaphores below this prefix whose sizes an operator has set with `resize`. The request
+        also waits for slots that are added later. `Refused` with `POOL_EMPTY`: there is none, or none as large as `take`.
+        Needs feature level 13.
+        """
+        return Lock(self._live_engine, Ask(self._settings, [prefix], POOL, **options))
 
     def try_lock(self, *names: str, **options: Unpack[LockOptions]) -> Optional[Guard]:
         """Does not queue. Returns the guard, or `None` if another client holds the lock."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Type, Typ
 
 from . import _hand_on, _native, _operations
 from ._acquire import acquire
-from ._ask import Ask, Value
+from ._ask import ANY, Ask, Value
 from ._base import BaseGuard, BaseLease
 from ._engine import Engine
 from ._guards import GuardCore
@@ -249,6 +249,11 @@ class Lease(BaseLease):
         """A request for locks under this lease; the options are those of `Client.lock`."""
         engine = self._held.engine
         return Lock(lambda: engine, Ask(engine.settings, names, **options), self._held)
+
+    def lock_any(self, *names: str, **options: Unpack[LockOptions]) -> Lock:
+        """A request for any one of several locks under this lease, as `Client.lock_any`."""
+        engine = self._held.engine
+        return Lock(lambda: engine, Ask(engine.settings, names, ANY, **options), self._held)
 
     def try_lock(self, *names: str, **options: Unpack[LockOptions]) -> Optional[Guard]:
         """Does not queue. Returns `None` if another client holds it."""

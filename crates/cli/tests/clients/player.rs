@@ -171,7 +171,10 @@ impl Play<'_> {
             let (name, value) = Field { value, ..field.clone() }.sent();
             let value = match (name.as_str(), value) {
                 // A driver plays many scenarios, so streams have names of their own too.
-                ("lock" | "key" | "election" | "stream" | "prefix", Value::String(text)) => {
+                (
+                    "lock" | "pool" | "key" | "election" | "stream" | "prefix",
+                    Value::String(text),
+                ) => {
                     json!(self.named(&text))
                 }
                 ("locks", Value::Array(all)) => {

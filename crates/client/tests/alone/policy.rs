@@ -315,3 +315,15 @@ async fn any_slot_of_a_pool_is_granted_also_one_that_is_added() {
     first.release().await.unwrap();
     both.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_mode_of_a_pool_is_refused_before_anything_is_sent() {
+    let member = Alone::start();
+    let a = member.client("a").await;
+    for ask in [a.pool("gpu/").shared(), a.pool("gpu/").slots(2), a.pool("gpu/").slots(2).take(2)] {
+        // The cluster would answer that the pool is empty.
+        let Err(Error::Failed { reason, message }) = ask.await else { panic!("not refused") };
+        assert_eq!(reason, "INVALID_FIELD");
+        assert!(message.contains("`mode`") && message.contains("pool"), "{message}");
+    }
+}

@@ -108,11 +108,16 @@ fn lock_ask(made: &Made, command: &Value) -> Result<LockAsk, Value> {
         }
         None => None,
     };
-    let mut ask = match (&lease, command["locks"].as_array()) {
+    let any = command["any"] == true;
+    let several = command["locks"].as_array().map(|all| all.iter().filter_map(Value::as_str));
+    let mut ask = match (&lease, several) {
+        (_, None) if command["pool"].is_string() => client.pool(text(command, "pool")),
         (None, None) => client.lock(text(command, "lock")),
         (Some(lease), None) => lease.lock(text(command, "lock")),
-        (None, Some(locks)) => client.lock_all(locks.iter().filter_map(Value::as_str)),
-        (Some(lease), Some(locks)) => lease.lock_all(locks.iter().filter_map(Value::as_str)),
+        (None, Some(locks)) if any => client.lock_any(locks),
+        (Some(lease), Some(locks)) if any => lease.lock_any(locks),
+        (None, Some(locks)) => client.lock_all(locks),
+        (Some(lease), Some(locks)) => lease.lock_all(locks),
     };
     ask = match command["wait_ms"].as_u64() {
         Some(0) => ask.no_wait(),
@@ -164,6 +169,7 @@ async fn lock(made: &Made, command: &Value) -> Answer {
     let tokens: serde_json::Map<String, Value> =
         guard.locks().map(|it| (it.name.clone(), json!(it.token.to_string()))).collect();
     let mut fields = json!({
+        "lock": guard.name(),
         "token": guard.token().to_string(),
         "tokens": tokens,
         "lease": guard.lease().to_string(),

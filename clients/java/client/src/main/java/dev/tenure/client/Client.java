@@ -161,6 +161,42 @@ public final class Client implements AutoCloseable {
   }
 
   /**
+   * Waits until any one of several locks is held, on a lease of its own: the first, in the order of names, that is free.
+   * Until then the request waits in the queues of all of them and keeps its turn in each. {@link Guard#name} tells which
+   * one it is. Needs feature level 13.
+   *
+   * @param locks the names of the locks
+   * @return the guard of the lock that was granted
+   * @throws InterruptedException if the thread is interrupted; the places in the queues are given up
+   */
+  public Guard lockAny(String... locks) throws InterruptedException {
+    return requestAny(locks).acquire();
+  }
+
+  /**
+   * Begins a request for any one of several locks; see {@link #lockAny}.
+   *
+   * @param locks the names of the locks
+   * @return the request, on a lease of its own
+   */
+  public LockRequest requestAny(String... locks) {
+    return new LockRequest(core, null, AskOptions.Choice.ANY, List.of(locks));
+  }
+
+  /**
+   * Begins a request for any slot of a pool: {@code client.pool("gpu/").acquire()}. The slots of {@code gpu/} are the
+   * semaphores below this prefix whose sizes an operator has set with {@link #resize}. The request also waits for slots
+   * that are added later. {@link Guard#name} tells which slot it is. The request is refused with {@code POOL_EMPTY} if
+   * there is none, or none as large as {@link LockRequest#take} says. Needs feature level 13.
+   *
+   * @param prefix the prefix of the pool
+   * @return the request, on a lease of its own
+   */
+  public LockRequest pool(String prefix) {
+    return new LockRequest(core, null, AskOptions.Choice.POOL, List.of(prefix));
+  }
+
+  /**
    * Takes a lease, under which several locks and keys are held, and lost, together.
    *
    * @param ttl how long it lives after a renewal

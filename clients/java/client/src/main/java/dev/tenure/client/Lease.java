@@ -1,5 +1,6 @@
 package dev.tenure.client;
 
+import dev.tenure.client.internal.AskOptions;
 import dev.tenure.client.internal.Core;
 import dev.tenure.client.internal.Futures;
 import dev.tenure.client.internal.HeldLease;
@@ -57,6 +58,28 @@ public final class Lease implements AutoCloseable {
    */
   public LockRequest request(String... locks) {
     return new LockRequest(core, held, List.of(locks));
+  }
+
+  /**
+   * Waits until any one of several locks is held under this lease; see {@link Client#lockAny}. A second request of this
+   * process for one of these locks waits for the first guard.
+   *
+   * @param locks the names of the locks
+   * @return the guard
+   * @throws InterruptedException if the thread is interrupted; the places in the queues are given up
+   */
+  public Guard lockAny(String... locks) throws InterruptedException {
+    return requestAny(locks).acquire();
+  }
+
+  /**
+   * Begins a request for any one of several locks under this lease; see {@link Client#lockAny}.
+   *
+   * @param locks the names of the locks
+   * @return the request
+   */
+  public LockRequest requestAny(String... locks) {
+    return new LockRequest(core, held, AskOptions.Choice.ANY, List.of(locks));
   }
 
   /**

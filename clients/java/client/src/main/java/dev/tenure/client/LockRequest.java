@@ -28,13 +28,18 @@ public final class LockRequest {
   private final AskOptions ask;
 
   LockRequest(Core core, HeldLease held, List<String> locks) {
+    this(core, held, AskOptions.Choice.ALL, locks);
+  }
+
+  LockRequest(Core core, HeldLease held, AskOptions.Choice choice, List<String> locks) {
     this.core = core;
     this.held = held;
-    this.ask = new AskOptions(locks);
+    this.ask = new AskOptions(choice, locks);
   }
 
   /**
-   * Acquires in shared mode: together with other shared holders, never together with an exclusive one.
+   * Acquires in shared mode: together with other shared holders, never together with an exclusive one. Not for a {@link
+   * Client#pool}: the request is then refused with {@code INVALID_FIELD}.
    *
    * @return this request
    */
@@ -44,7 +49,8 @@ public final class LockRequest {
   }
 
   /**
-   * Acquires one of several numbered slots of a semaphore.
+   * Acquires one of several numbered slots of a semaphore. Not for a {@link Client#pool}, whose semaphores have sizes
+   * already: the request is then refused with {@code INVALID_FIELD}.
    *
    * @param of how many slots the lock has
    * @return this request

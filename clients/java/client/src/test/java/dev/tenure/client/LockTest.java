@@ -140,8 +140,8 @@ class LockTest {
     for (int at = 0; at < 30; at++) {
       CompletableFuture<Guard> soon = ben.lockAsync(lock);
       TimeUnit.MICROSECONDS.sleep(at * 100L);
-      // Too late to cancel: the guard was handed over, and is the caller's to close.
       if (!soon.cancel(true)) {
+        // The guard was there before the cancellation.
         soon.join().close();
       }
     }

@@ -207,11 +207,9 @@ final class Commands {
       names.add(c.path("lock").asText());
     }
     String[] locks = names.toArray(new String[0]);
-    boolean under = c.hasNonNull("lease");
-    LockRequest request = under ? leases.get(c.path("lease").asText()).request(locks) : client(c).request(locks);
-    Guard guard = options(request, c).acquire();
+    Guard guard = options(request(c, locks), c).acquire();
     keep(c, c.path("guard").asText(), guard);
-    ok.put("token", Long.toUnsignedString(guard.token())).put("lease", guard.lease());
+    ok.put("lock", guard.name()).put("token", Long.toUnsignedString(guard.token())).put("lease", guard.lease());
     guard.slot().ifPresent(slot -> {
       ok.put("slot", slot);
       ObjectNode taken = ok.putObject("taken");
@@ -221,6 +219,18 @@ final class Commands {
     for (HeldLock it : guard.locks()) {
       tokens.put(it.name(), Long.toUnsignedString(it.token()));
     }
+  }
+
+  private LockRequest request(JsonNode c, String[] locks) {
+    if (c.has("pool")) {
+      return client(c).pool(c.path("pool").asText());
+    }
+    boolean any = c.path("any").asBoolean();
+    if (c.hasNonNull("lease")) {
+      Lease lease = leases.get(c.path("lease").asText());
+      return any ? lease.requestAny(locks) : lease.request(locks);
+    }
+    return any ? client(c).requestAny(locks) : client(c).request(locks);
   }
 
   private static LockRequest options(LockRequest request, JsonNode c) {

@@ -20,7 +20,18 @@ public final class AskOptions {
     SLOT
   }
 
+  /** Which of its locks a request is for. */
+  public enum Choice {
+    ALL,
+    ANY,
+    /** Any slot of the pool whose prefix is the only name. */
+    POOL
+  }
+
+  /** The locks, or the prefix of a pool. */
   public final List<String> locks;
+
+  public final Choice choice;
   public Mode mode = Mode.EXCLUSIVE;
   public int slots;
 
@@ -55,6 +66,11 @@ public final class AskOptions {
   public LongConsumer onQueued;
 
   public AskOptions(List<String> locks) {
+    this(Choice.ALL, locks);
+  }
+
+  public AskOptions(Choice choice, List<String> locks) {
+    this.choice = choice;
     this.locks = List.copyOf(locks);
   }
 
@@ -71,10 +87,14 @@ public final class AskOptions {
     if (locks.stream().distinct().count() < locks.size()) {
       throw new InvalidRequestException("DUPLICATE_LOCK", "the same lock twice in one acquire request");
     }
+    if (choice == Choice.POOL && mode != Mode.EXCLUSIVE) {
+      String message = "a pool goes without `shared` and `slots`: its slots have their own";
+      throw new InvalidRequestException("INVALID_FIELD", message);
+    }
     if (mode == Mode.SLOT && slots < 1) {
       throw new InvalidRequestException("INVALID_SLOTS", "a semaphore has one slot at least");
     }
-    if (take != null && (mode != Mode.SLOT || take < 1)) {
+    if (take != null && (mode != Mode.SLOT && choice != Choice.POOL || take < 1)) {
       throw new InvalidRequestException("INVALID_FIELD", "`take` is at least 1, and goes with `slots`");
     }
     if (priority < 0 || priority > PRIORITY_MAX) {
@@ -113,12 +133,20 @@ public final class AskOptions {
   /** Builds the command without the lease; {@code waitMicros} is what is left of the wait, negative for no limit. */
   ObjectNode acquire(long waitMicros) {
     ObjectNode acquire = Json.object();
-    if (locks.size() == 1) {
+    if (choice == Choice.POOL) {
+      acquire.put("pool", locks.get(0));
+      if (take != null) {
+        acquire.put("take", take);
+      }
+    } else if (locks.size() == 1) {
       acquire.put("lock", locks.get(0));
       putMode(acquire);
     } else {
       ArrayNode each = acquire.putArray("locks");
       locks.forEach(name -> putMode(each.addObject().put("lock", name)));
+      if (choice == Choice.ANY) {
+        acquire.put("any", true);
+      }
     }
     if (isTry()) {
       acquire.put("wait_ms", 0);

@@ -71,7 +71,8 @@ sealed interface AskUpdate {
   private static AskUpdate granted(AskOptions ask, JsonNode it, long revision) {
     List<HeldLock> locks = new ArrayList<>();
     if (it.path("locks").isEmpty()) {
-      locks.add(lock(ask.locks.get(0), it));
+      // A notice names the lock; an answer does not.
+      locks.add(lock(it.has("lock") ? Json.string(it, "lock") : ask.locks.get(0), it));
     } else {
       it.path("locks").forEach(each -> locks.add(lock(Json.string(each, "lock"), each)));
     }

@@ -57,6 +57,7 @@ final class LeaseAcquisition extends Acquisition implements StandingRequest.Outc
 
   @Override
   public void granted(List<HeldLock> locks, long revision) {
+    turn.keep(locks.stream().map(HeldLock::name).toList());
     try {
       succeed(Hold.of(held, false, locks, revision, turn));
     } catch (TenureException error) {
@@ -86,7 +87,8 @@ final class LeaseAcquisition extends Acquisition implements StandingRequest.Outc
       close();
       return;
     }
-    core.background(leave().whenComplete((nothing, error) -> close()));
+    List<String> locks = ask.choice == AskOptions.Choice.ANY ? ask.locks : ask.locks.subList(0, 1);
+    core.background(leave(locks).whenComplete((nothing, error) -> close()));
   }
 
   private void close() {
@@ -95,12 +97,20 @@ final class LeaseAcquisition extends Acquisition implements StandingRequest.Outc
     }
   }
 
-  /** Leaves the queue, and releases what was granted meanwhile. If that fails, the place ends with its lease. */
-  private CompletableFuture<Void> leave() {
+  /**
+   * Leaves the queues, and releases what was granted meanwhile. If that fails, the place ends with its lease. If any of
+   * the locks was enough, each may be the one that was granted; otherwise the first one stands for all of them.
+   */
+  private CompletableFuture<Void> leave(List<String> locks) {
     ObjectNode command = Json.object();
-    command.putObject("leave").put("lock", ask.locks.get(0)).put("lease", held.name());
+    command.putObject("leave").put("lock", locks.get(0)).put("lease", held.name());
     CompletableFuture<Void> done = new CompletableFuture<>();
     held.numbered(command, "left").whenComplete((reply, error) -> {
+      if (error instanceof RefusedException && locks.size() > 1) {
+        // Neither the place nor the grant was there: perhaps at the next lock.
+        leave(locks.subList(1, locks.size())).whenComplete((nothing, failed) -> Futures.pass(null, failed, done));
+        return;
+      }
       if (error != null) {
         Futures.pass(null, error instanceof RefusedException ? null : error, done);
         return;

@@ -12,7 +12,7 @@ final class LocalQueue {
 
   /** The turns of one request at its locks, taken one after the other in the order of their names. */
   final class Turn {
-    private final List<String> locks;
+    private List<String> locks;
     private Runnable then;
     private int has;
     private boolean closed;
@@ -42,22 +42,31 @@ final class LocalQueue {
 
     /** Lets the next request of this process have its turn. */
     void close() {
-      if (closed) {
+      if (!closed) {
+        closed = true;
+        locks.forEach(this::leave);
+      }
+    }
+
+    /** Gives up the turns at the locks that were not granted. */
+    void keep(List<String> granted) {
+      List<String> others = locks.stream().filter(name -> !granted.contains(name)).toList();
+      locks = locks.stream().filter(granted::contains).toList();
+      has = locks.size();
+      others.forEach(this::leave);
+    }
+
+    private void leave(String name) {
+      ArrayDeque<Turn> queue = queues.get(name);
+      if (queue == null) {
         return;
       }
-      closed = true;
-      for (String name : locks) {
-        ArrayDeque<Turn> queue = queues.get(name);
-        if (queue == null) {
-          continue;
-        }
-        boolean first = queue.peek() == this;
-        queue.remove(this);
-        if (queue.isEmpty()) {
-          queues.remove(name);
-        } else if (first) {
-          queue.peek().go();
-        }
+      boolean first = queue.peek() == this;
+      queue.remove(this);
+      if (queue.isEmpty()) {
+        queues.remove(name);
+      } else if (first) {
+        queue.peek().go();
       }
     }
   }
