@@ -70,27 +70,27 @@ def test_any_slot_of_a_pool_is_granted_also_one_that_is_added(client: Client, ot
     got: List[Guard] = []
     errors: List[tenure.Error] = []
     with pytest.raises(tenure.Refused) as empty:
-        client.pool("gpu/").acquire()
+        client.pool("slots/").acquire()
     assert empty.value.reason == "POOL_EMPTY" and empty.value.effect == "none"
-    client.resize("gpu/0", 1)
-    with client.pool("gpu/") as first:
-        assert (first.name, first.slot) == ("gpu/0", 0)
-        assert other.pool("gpu/").try_acquire() is None
+    client.resize("slots/0", 1)
+    with client.pool("slots/") as first:
+        assert (first.name, first.slot) == ("slots/0", 0)
+        assert other.pool("slots/").try_acquire() is None
         with pytest.raises(tenure.Refused) as over:
-            other.pool("gpu/", wait=0.05).acquire()
-        assert over.value.reason == "WAIT_TIMEOUT" and "pool `gpu/`" in str(over.value)
-        second = in_thread(lambda: other.pool("gpu/").acquire(), got, [])
-        eventually(lambda: client.show("gpu/0").waiting == 1)
-        client.resize("gpu/1", 2)
+            other.pool("slots/", wait=0.05).acquire()
+        assert over.value.reason == "WAIT_TIMEOUT" and "pool `slots/`" in str(over.value)
+        second = in_thread(lambda: other.pool("slots/").acquire(), got, [])
+        eventually(lambda: client.show("slots/0").waiting == 1)
+        client.resize("slots/1", 2)
         second.join(10)
-        assert got[0].name == "gpu/1"
+        assert got[0].name == "slots/1"
         got[0].release()
-        with other.pool("gpu/", take=2) as both:
-            assert [lock.name for lock in both.locks] == ["gpu/1", "gpu/1"]
-            last = in_thread(lambda: other.pool("gpu/").acquire(), got, errors)
-            eventually(lambda: client.show("gpu/0").waiting == 1)
-            client.resize("gpu/0", None)
-            client.resize("gpu/1", None)
+        with other.pool("slots/", take=2) as both:
+            assert [lock.name for lock in both.locks] == ["slots/1", "slots/1"]
+            last = in_thread(lambda: other.pool("slots/").acquire(), got, errors)
+            eventually(lambda: client.show("slots/0").waiting == 1)
+            client.resize("slots/0", None)
+            client.resize("slots/1", None)
             last.join(10)
     assert [getattr(error, "reason", None) for error in errors] == ["POOL_EMPTY"]
 
