@@ -1,12 +1,13 @@
-//! Defines what a request brings to its place in the queue, and what a place weighs.
+//! Defines what a request brings to its place in the queue, what the grants take over from it, and what a place weighs.
 
 use alloc::boxed::Box;
-use tenure_types::Name;
+use tenure_types::{Name, PlaceNumber};
 
 use super::queue::PLACE_BYTES;
 use crate::event::{ANY, UPGRADE};
 use crate::request::Acquire;
-use crate::state::record::Place;
+use crate::state::record::{AskCount, GrantOptions, Place};
+use crate::state::slab::SlabIndex;
 
 /// What decides where a new place stands, and what its wait means.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,15 @@ pub(super) struct PlaceOptions<'a> {
     pub(super) any: bool,
     pub(super) pool: Option<&'a str>,
     pub(super) priority: u8,
+}
+
+/// What the grants of a place take over from it.
+#[derive(Debug)]
+pub(super) struct UnlinkedPlace {
+    pub(super) number: PlaceNumber,
+    pub(super) lease: SlabIndex,
+    pub(super) options: GrantOptions,
+    pub(super) asks: AskCount,
 }
 
 impl<'a> PlaceOptions<'a> {

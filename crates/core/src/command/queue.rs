@@ -6,7 +6,7 @@ use core::num::{NonZeroU32, NonZeroU64};
 use tenure_types::{Mode, Name, PlaceNumber};
 
 use super::acquire::Located;
-use super::place::PlaceOptions;
+use super::place::{PlaceOptions, UnlinkedPlace};
 use super::slots::MetadataTold;
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
@@ -32,15 +32,6 @@ pub(crate) const WAIT_BYTES: u64 = 32;
 pub(super) struct Asker<'a> {
     pub(super) lease: SlabIndex,
     pub(super) options: &'a GrantOptions,
-    pub(super) asks: AskCount,
-}
-
-/// What the grants of a place take over from it.
-#[derive(Debug)]
-pub(super) struct UnlinkedPlace {
-    pub(super) number: PlaceNumber,
-    pub(super) lease: SlabIndex,
-    pub(super) options: GrantOptions,
     pub(super) asks: AskCount,
 }
 
