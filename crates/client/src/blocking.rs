@@ -117,7 +117,53 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn lock(&self, lock: impl Into<String>) -> Ask {
-        Ask { ask: self.client.lock(lock), runtime: self.runtime.clone() }
+        self.ask(self.client.lock(lock))
+    }
+
+    /// Requests several locks, all or none, under one new lease. The guard stands for all of them.
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
+    /// let both = client.lock_all(["accounts/7", "accounts/9"]).acquire()?;
+    /// # both.release() }
+    /// ```
+    pub fn lock_all<I>(&self, locks: I) -> Ask
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.ask(self.client.lock_all(locks))
+    }
+
+    /// Requests any one of several locks under a new lease, as [`Client::lock_any`](crate::Client::lock_any).
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
+    /// let gpu = client.lock_any(["gpu/0", "gpu/1", "gpu/2"]).acquire()?;
+    /// println!("working on {} under token {}", gpu.name(), gpu.token());
+    /// # gpu.release() }
+    /// ```
+    pub fn lock_any<I>(&self, locks: I) -> Ask
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.ask(self.client.lock_any(locks))
+    }
+
+    /// Requests any slot of a pool under a new lease, as [`Client::pool`](crate::Client::pool).
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
+    /// let gpu = client.pool("gpu/").acquire()?;
+    /// # gpu.release() }
+    /// ```
+    pub fn pool(&self, prefix: impl Into<String>) -> Ask {
+        self.ask(self.client.pool(prefix))
+    }
+
+    fn ask(&self, ask: LockAsk) -> Ask {
+        Ask { ask, runtime: self.runtime.clone() }
     }
 
     /// Runs an operation of the async client to completion.
@@ -169,6 +215,24 @@ impl Guard {
     /// ```
     pub fn token(&self) -> Token {
         self.guard().token()
+    }
+
+    /// Returns the lock's name. For several locks, this is the first by name.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::blocking::Guard) { println!("holding {}", guard.name()); }
+    /// ```
+    pub fn name(&self) -> &str {
+        self.guard().name()
+    }
+
+    /// Returns every lock that the guard stands for, in the order of their names.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::blocking::Guard) { println!("{} locks", guard.locks().count()); }
+    /// ```
+    pub fn locks(&self) -> impl Iterator<Item = &crate::Lock> {
+        self.guard().locks()
     }
 
     /// Checks that the lock can be relied on at this moment.

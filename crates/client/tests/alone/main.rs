@@ -339,6 +339,15 @@ fn the_blocking_client_does_the_same_without_a_runtime() {
     assert!(matches!(refused, Err(Error::Refused(Refusal::Held(_)))));
     drop(guard);
     client.lock("deploy").acquire().unwrap().release().unwrap();
+
+    let both = client.lock_all(["gpu/b", "gpu/a"]).acquire().unwrap();
+    assert_eq!(both.locks().map(|lock| &*lock.name).collect::<Vec<_>>(), ["gpu/a", "gpu/b"]);
+    let any = client.lock_any(["gpu/a", "gpu/c"]).acquire().unwrap();
+    assert_eq!(any.name(), "gpu/c");
+    both.release().unwrap();
+    client.block_on(async |client| client.resize("pool/a", Some(1)).await).unwrap();
+    let slot = client.pool("pool/").acquire().unwrap();
+    assert_eq!(slot.name(), "pool/a");
 }
 
 #[tokio::test]
