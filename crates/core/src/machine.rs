@@ -117,9 +117,9 @@ pub(crate) struct Work {
     pub(crate) emitting: bool,
     /// Locks whose queues may advance, in the order of their names.
     pub(crate) touched: TouchedLocks,
-    /// The lock whose queue is being served, which need not be touched for what serving it changes.
+    /// The lock whose queue is being served. It is not put into `touched` for a change that serving its queue makes.
     pub(crate) served: Option<SlabIndex>,
-    /// Whether it would have been.
+    /// Whether serving the queue of that lock changed it.
     pub(crate) touched_again: bool,
     /// Locks that may be left without grant and queue.
     pub(crate) idle: Vec<SlabIndex>,

@@ -189,7 +189,8 @@ pub const TABLE: &[Row] = rows! {
     "INVALID_SLOTS" InvalidArgument 400 Frame None No,
         "more slots than allowed, or none", "stay within the limit, or raise it";
     "TOO_MANY_LOCKS_IN_ASK" InvalidArgument 400 Frame None No,
-        "more locks in one acquire request than allowed", "stay within the limit, or raise it";
+        "more locks in one acquire request than allowed",
+        "name fewer locks; each slot of a pool counts, so divide a large pool by longer prefixes";
     "TOO_MANY_IN_COMMAND" InvalidArgument 400 Frame None No,
         "more than may stand in one command", "split the command";
     "INVALID_LIMIT" InvalidArgument 400 Frame None No,

@@ -48,6 +48,12 @@ enum SlabEntry<T> {
 
 type Block<T> = Box<[SlabEntry<T>; CHUNK]>;
 
+/// A block of these entries, made on the heap: on the stack it would take up to 40 KiB.
+fn filled<T>(entries: impl Iterator<Item = SlabEntry<T>>) -> Block<T> {
+    let entries: Vec<SlabEntry<T>> = entries.collect();
+    entries.try_into().unwrap_or_else(|_| unreachable!("a chunk has this length"))
+}
+
 /// A chunk is shared only while a frozen copy exists, so that a write costs no atomic operation at any other time.
 enum Chunk<T> {
     Own(Block<T>),
@@ -69,7 +75,8 @@ impl<T: Clone> Chunk<T> {
         match self {
             // If the frozen copy is gone already, the chunk is taken back without copying.
             Chunk::Shared(block) => {
-                Chunk::Own(Arc::try_unwrap(block).unwrap_or_else(|shared| Block::clone(&shared)))
+                let copy = |shared: Arc<Block<T>>| filled(shared.iter().cloned());
+                Chunk::Own(Arc::try_unwrap(block).unwrap_or_else(copy))
             }
             Chunk::Own(_) => self,
         }
@@ -282,10 +289,7 @@ impl<T: Clone> Slab<T> {
 
     fn grow_one(&mut self) -> SlabIndex {
         if self.used.is_multiple_of(CHUNK) {
-            let block: Vec<SlabEntry<T>> =
-                (0..CHUNK).map(|_| SlabEntry::Vacant { next: None }).collect();
-            let block =
-                block.try_into().unwrap_or_else(|_| unreachable!("a chunk has this length"));
+            let block = filled((0..CHUNK).map(|_| SlabEntry::Vacant { next: None }));
             self.chunks.push(Chunk::Own(block));
         }
         let slot =
