@@ -141,7 +141,7 @@ pub(crate) fn facts_of_choice(
     facts
 }
 
-/// Why nothing is granted, whoever releases what.
+/// What keeps every request from being granted: the wait after a restore, a drained prefix.
 fn hindering_facts(explained: &Explanation) -> Vec<(&'static str, String)> {
     let quiet = explained.quiet_ms.map(|quiet_ms| ("restored", output::quiet(quiet_ms)));
     let drained = explained.drained.as_ref().map(|drain| ("drained", drain_words(drain)));
