@@ -133,4 +133,4 @@ def test_the_twin_for_asyncio_leaves_all_queues_when_it_is_cancelled(client: Cli
                 assert slot.name == "aio/gpu/0"
             await twin.resize("aio/gpu/0", None)
 
-    asyncio.run(main())
+    asyncio.run(asyncio.wait_for(main(), 30))
