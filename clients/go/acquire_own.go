@@ -52,7 +52,8 @@ func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) 
 		}
 	}()
 	request := w.options.request(w.locks, w.until)
-	// A repetition of a request that was replaced by a newer one of its group must not replace that one.
+	// A newer request of the group may have replaced this one. The key prevents that a repetition replaces the newer
+	// request.
 	var same identity
 	if w.options.supersede != nil {
 		same.key = newKey()

@@ -37,7 +37,7 @@ struct PartialResults {
     part: Vec<usize>,
 }
 
-/// Where an attempt is.
+/// The stage of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AttemptStage {
     /// It waits for a leader, or for the next try.
@@ -100,13 +100,13 @@ impl InFlight {
         self.attempts.remove(proposal.0)
     }
 
-    /// The attempts that are where the caller says, in the order in which they were made.
+    /// The attempts whose stage passes the test, in the order in which they were made.
     pub(crate) fn those(&self, is_there: impl Fn(AttemptStage) -> bool) -> Vec<ProposalId> {
         let there = self.attempts.iter().filter(|(_, attempt)| is_there(attempt.at));
         there.map(|(proposal, _)| ProposalId(proposal)).collect()
     }
 
-    /// The attempts that carry commands of this member.
+    /// The attempts whose commands another member forwarded.
     pub(crate) fn forwarded_by(&self, member: MemberId) -> Vec<ProposalId> {
         let theirs = |attempt: &ProposalAttempt| matches!(attempt.origin, Origin::Peer { from, .. } if from == member);
         let there = self.attempts.iter().filter(|(_, attempt)| theirs(attempt));
@@ -172,8 +172,8 @@ impl ProposalAttempt {
 }
 
 impl InFlightBatch {
-    /// A batch of which nothing was tried. Commands of more than `bound` bytes are left out: every log would refuse
-    /// them, and stop its member.
+    /// A batch before its first attempt. Leaves out commands of more than `bound` bytes: every log would refuse them,
+    /// and the member would stop.
     pub(crate) fn new(batch: Box<CommandBatch>, bound: usize) -> Self {
         let fits = |request: &Bytes| request.len() <= bound;
         if batch.requests.iter().all(fits) {
@@ -187,8 +187,8 @@ impl InFlightBatch {
         Self { batch, results: Some(Box::new(PartialResults { outcomes, part })) }
     }
 
-    /// Ends a batch that was answered whole at its first attempt, which is what happens to nearly every batch. Gives
-    /// the outcomes back if the flight has to go on.
+    /// Ends a batch whose first attempt answered all of its commands, as for nearly every batch. Returns the batch and
+    /// the outcomes if some commands are still without an outcome.
     pub(crate) fn finish_first(
         self,
         outcomes: Outcomes,
@@ -288,7 +288,8 @@ fn is_harmless_twice(command: &Command<'_>) -> bool {
         Command::Renew(_) | Command::GrantLease(_) => true,
         // The second number is not larger than the first, so it changes nothing.
         Command::Progress { .. } => true,
-        // Another client may have acted in between: the second would undo that, or be refused for what the first did.
+        // Between the two, another client may have acted. The second would undo that act, or would be refused because
+        // of the effect of the first.
         Command::Revoke { .. }
         | Command::Acquire(_)
         | Command::Release(_)

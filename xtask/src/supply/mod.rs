@@ -1,4 +1,4 @@
-//! Knows which crates from elsewhere become part of Tenure, and how the binary is built from them.
+//! Checks the third-party crates that become part of Tenure, and whether two builds of the binary give the same bytes.
 
 pub(crate) mod advisories;
 pub(crate) mod compiler;

@@ -68,7 +68,7 @@ pub(crate) enum PeersOutput {
 }
 
 impl PeersArguments {
-    /// The workloads that are meant.
+    /// The selected workloads; all of them if none is named.
     pub(crate) fn workloads(&self) -> Result<Vec<PeerWorkload>> {
         for name in &self.workload {
             let known = WORKLOADS.iter().any(|it| it.is_called(name));

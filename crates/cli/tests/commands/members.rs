@@ -228,6 +228,15 @@ impl Three {
             let same = each.iter().all(|(_, acts)| *acts == each[0].1);
             (same && each[0].1.iter().any(|act| act.contains("member_removed"))).then_some(())
         });
+        // What is not in the history is recorded by the member that was asked.
+        let asked = |act: &str| {
+            self.addr.split(',').any(|addr| {
+                let out = at(addr, &["audit", "--last", "1000", "--output", "json"]).out;
+                let is_it = |it: &Value| it["act"] == act && it["target"].is_string();
+                objects(&out).iter().any(is_it)
+            })
+        };
+        assert!(asked("member_promoted") && asked("leadership_transferred"));
     }
 
     fn is_looked_at_by_a_doctor(&self) {

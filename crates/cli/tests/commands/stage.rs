@@ -17,7 +17,7 @@ pub(crate) struct Member {
     _stdin: Mutex<ChildStdin>,
     _dir: tempfile::TempDir,
     pub(crate) addr: String,
-    /// Where other members reach it.
+    /// Its address for other members.
     pub(crate) members: String,
     /// Its data directory.
     pub(crate) data: PathBuf,
@@ -126,7 +126,7 @@ pub(crate) fn ok(arguments: &[&str]) -> String {
     ran.out
 }
 
-/// What happened to a lock, without the last line, which tells of the archive.
+/// The history of a lock, without the last line, which describes the archive.
 pub(crate) fn changes(lock: &str) -> Vec<Value> {
     let mut lines = json(&["history", lock]);
     let last = lines.pop().filter(|line| line["archive"].is_object());

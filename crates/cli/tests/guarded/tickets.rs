@@ -14,7 +14,7 @@ use crate::calls::{Answer, Connection};
 use crate::common::{Cluster, tenure, wait};
 use crate::upstream::Upstream;
 
-/// Far longer than any test here.
+/// Far longer than any test of this file takes.
 const TTL: Duration = Duration::from_secs(120);
 
 /// Acquires locks of a cluster and asks its members for tickets.
@@ -76,7 +76,7 @@ fn write(to: SocketAddr, client: &str, lock: &str, value: &str) -> Answer {
         .unwrap()
 }
 
-/// The ticket with one character changed in its claims, and with one changed in its signature.
+/// Two copies of the ticket: one with a changed character in its claims, one with a changed character in its signature.
 fn altered(ticket: &str) -> [String; 2] {
     let parts: Vec<&str> = ticket.split('.').collect();
     let [header, claims, signature] = parts[..] else { panic!("{ticket}") };
@@ -84,7 +84,7 @@ fn altered(ticket: &str) -> [String; 2] {
         let first = if text.starts_with('A') { 'B' } else { 'A' };
         format!("{first}{}", &text[1..])
     };
-    // The claims begin with `{"iss":"…`. The change replaces the quote before the colon, and the claims are not JSON.
+    // The claims begin with `{"iss":"…`. The change replaces the quote before the colon, so they are no longer JSON.
     let token = claims.replacen("eyJpc3MiOi", "eyJpc3NiOi", 1);
     [format!("{header}.{token}.{signature}"), format!("{header}.{claims}.{}", other(signature))]
 }
@@ -282,7 +282,8 @@ fn after_a_restore_no_ticket_of_before_is_believed() {
     let holder = Holder::new(&restored, "ana");
     let guard = holder.take("l");
     let newer = holder.ticket(0, &guard);
-    // A store with only older keys reports a newer epoch; with newer keys no older ticket counts.
+    // With only the older keys, the store refuses a ticket of the newer epoch. With the newer keys, it refuses older
+    // tickets.
     assert_eq!(put(&newer).0.header("tenure-ticket"), Some("TICKET_NEWER_EPOCH"));
     fetch(&restored);
     wait("newer keys are read", || {

@@ -25,7 +25,7 @@ fn a_leader_that_stands_still_is_replaced_and_follows_when_it_goes_on() {
         load.goes_on(40);
         stopped.signal("-CONT");
         cluster.members[old].process = Some(stopped);
-        // It still believes that it leads, and must not act on that.
+        // The old leader has not noticed its successor yet. It must not act as a leader.
         let answer = cluster.ask(old, "put old leader").unwrap();
         assert!(!answer.starts_with("refused"), "{answer}");
         wait("it follows", || cluster.ask(old, "status")?.contains("role=follower").then_some(()));
@@ -149,7 +149,7 @@ fn a_member_that_is_killed_while_it_catches_up_catches_up() {
             (base > stopped_at).then_some(())
         });
         cluster.start(behind, &[]);
-        // Later and later: before it has a link, while a snapshot arrives, after that.
+        // Each round kills it later: before it has a link, while a snapshot arrives, after the snapshot.
         wait("it answers", || cluster.ask(behind, "status"));
         std::thread::sleep(std::time::Duration::from_millis(20 * round));
     }

@@ -41,7 +41,8 @@ fn entries_carry_the_commit_index_of_those_before_them() {
     cluster.run_ms(100);
     let before = bare_appends(&cluster, leader);
     cluster.submit(leader, 50);
-    // The engine sends one to each follower for each heartbeat that is answered while entries are in flight.
+    // The engine sends one append without entries to each follower for each heartbeat that the follower answers while
+    // entries are in flight.
     let heartbeats = 50 / 10;
     assert!(bare_appends(&cluster, leader) <= before + 2 * heartbeats);
     cluster.run_ms(100);

@@ -1,8 +1,9 @@
-//! Summarises all locks: how many there are, who waits or holds longest, and where most of it happens.
+//! Summarises all locks: their number, the longest waits and holds, and the prefixes with the most waiters and locks.
 //!
-//! Nothing of this is indexed, so a summary reads every lock, a bounded number in each turn of the event loop. Callers
-//! that may read everything share one, every other principal has its own. A summary is made again only when it is old:
-//! the longer it takes, the later, so that summaries take a small part of one processor however many pages show them.
+//! None of this is indexed, so a summary reads every lock, a bounded number in each turn of the event loop. Callers
+//! that may read everything share one summary; every other principal has its own. A summary is kept for a time in
+//! proportion to what it cost, so summaries take a small part of one processor, whatever the number of pages that show
+//! them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,17 +20,17 @@ use crate::dispatch::{Dispatch, Principal, ReadConsistency, ReadScope, WITHIN};
 use crate::metrics::LockTotals;
 use crate::os;
 
-/// The most turns for one summary. What is beyond is left out, and the summary says so.
+/// The most turns for one summary. A summary that needs more leaves out the remaining locks and is marked incomplete.
 const TURNS_MAX: usize = 1_000;
 /// The most locks in each list, and the most prefixes.
 const LISTED_MAX: usize = 25;
 /// The most prefixes that are counted; all others count together.
 const PREFIXES_MAX: usize = 500;
 const OTHER: &str = "…";
-/// How old a summary may be: at least so much, and so many times what it took.
+/// A summary is kept for this time, or for this multiple of the time that it took, whichever is longer.
 const AGE_MIN_US: u64 = 1_000_000;
 const AGE_PER_COST: u64 = 100;
-/// The most kinds of callers whose summaries are kept.
+/// The most summaries that are kept.
 const KEPT_MAX: usize = 32;
 
 /// A lock in one of the lists.
@@ -44,13 +45,13 @@ pub(crate) struct ListedLock {
     pub(crate) waiting: u64,
 }
 
-/// How much there is below the first segment of names.
+/// Counts of the locks whose names share their first segment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrefixCount {
     pub(crate) prefix: String,
     pub(crate) locks: u64,
     pub(crate) waiting: u64,
-    /// How long the first has waited, of all queues below it.
+    /// The longest wait among the first waiters of these locks.
     pub(crate) longest_wait_ms: u64,
 }
 
@@ -174,7 +175,7 @@ impl Overview {
     fn add_lock(&mut self, machine: &Machine, who: &str, view: LockView) {
         let name = view.lock.as_str();
         let mut first = machine.queue(name, None, usize::from(view.waiting > 0));
-        // Who waits for several locks at once shows the caller only those that it may read.
+        // A waiter for several locks is shown with only those locks that the caller may read.
         machine.redact_waiters(who, &mut first);
         let first = first.into_iter().next();
         let in_state = |held: bool| {
@@ -226,7 +227,7 @@ impl Overview {
         sum.longest_wait_ms = sum.longest_wait_ms.max(more.longest_wait_ms);
     }
 
-    /// Adds what another part of the locks has.
+    /// Adds the summary of another part of the locks.
     fn add(&mut self, part: Overview) {
         self.locks += part.locks;
         self.held += part.held;
@@ -241,7 +242,7 @@ impl Overview {
         self.cut();
     }
 
-    /// Keeps as many locks as are listed.
+    /// Cuts each list to its length bound.
     fn cut(&mut self) {
         let waited = |it: &ListedLock| it.first.as_ref().map_or(0, |first| first.waiting_ms);
         let held = |it: &ListedLock| it.holder.as_ref().map_or(0, |holder| holder.held_ms);

@@ -114,8 +114,8 @@ impl PendingAcquireTask {
                     self.pending.handle(self.dispatch.now_us(), input)
                 }
                 AcquireOutput::Abandon { request, deadline_us } => {
-                    // Like everything that gives back, it overtakes what asks for more. Without room it is sent all
-                    // the same: nothing else would free the place before its lease ends.
+                    // An abandon may use the reserve of the budget, as all commands that give up something. It is sent
+                    // even if the budget has no room: otherwise the place would stay until its lease ends.
                     let admission = self.dispatch.member().admission();
                     let permit = admission.admit(Weight::Keeps, request.len() as u64);
                     let permit = permit.unwrap_or_default();

@@ -21,6 +21,7 @@ use tenure_types::{Revision, Verb};
 use tenure_wire::{Failure, v1};
 
 use super::{Dispatch, Principal, ReadConsistency, ReadScope};
+use crate::audit::{AuditOutcome, AuditRecord};
 use crate::member::End;
 use crate::os;
 
@@ -124,7 +125,9 @@ impl Dispatch {
         id: MemberId,
         within: Duration,
     ) -> Result<(), v1::Error> {
-        self.reconfigure(who, Reconfiguration::Promote(id), within).await.map(drop)
+        self.reconfigure(who, Reconfiguration::Promote(id), within).await?;
+        self.record_change(who, "member_promoted", &id.to_string());
+        Ok(())
     }
 
     /// Removes a member for ever, then its record in the directory. A leader hands over first. Returns the cluster
@@ -148,7 +151,18 @@ impl Dispatch {
         to: Option<MemberId>,
         within: Duration,
     ) -> Result<(), v1::Error> {
-        self.reconfigure(who, Reconfiguration::Transfer(to), within).await.map(drop)
+        self.reconfigure(who, Reconfiguration::Transfer(to), within).await?;
+        let leader = to.or(self.lead().by);
+        let leader = leader.map_or(String::new(), |leader| leader.to_string());
+        self.record_change(who, "leadership_transferred", &leader);
+        Ok(())
+    }
+
+    /// Records a change that no command of the state machine makes, so that the history does not have it: only the
+    /// member that was asked knows its caller.
+    fn record_change(&self, who: &Principal, act: &str, member: &str) {
+        let record = AuditRecord::new(act, AuditOutcome::Done).target(member);
+        self.member().audit().record(&record.principal(who.name()));
     }
 
     async fn reconfigure(

@@ -1,4 +1,4 @@
-//! Tells the APIs which principal a caller is.
+//! Resolves the credentials of callers to principals, for all APIs.
 //!
 //! The event loop publishes the replicated access rules after every change. The APIs resolve the credentials of each
 //! request against the published copy, by the wall clock, and end work in progress once its credentials no longer hold:
@@ -41,7 +41,7 @@ pub(crate) use throttle::{AuthThrottle, Fingerprint};
 use crate::credentials::{MissingKeys, TrustedIssuers, certificate};
 use crate::os;
 
-/// The access rules as this member has applied them, and what its callers are compared with.
+/// The access rules as this member has applied them, and everything else with which the member compares credentials.
 #[derive(Default)]
 pub(crate) struct Identity {
     published: PublishedRules,
@@ -64,13 +64,13 @@ pub(crate) struct Resolved {
 }
 
 impl Identity {
-    /// Publishes the access rules if they are others than before. The event loop calls it before it answers the
+    /// Publishes the access rules if they differ from the published ones. The event loop calls it before it answers the
     /// commands that changed them.
     pub(crate) fn publish(&self, access: &Arc<Access>) {
         if let Some(issuers) = self.issuers.get()
             && !Arc::ptr_eq(&self.published.read().access, access)
         {
-            // Before the rules: a caller that sees the new rules sees their issuers.
+            // Replaced before the rules are published, so that a caller that sees the new rules sees their issuers.
             issuers.replace(access.issuers());
         }
         if self.published.publish(access) {
@@ -126,7 +126,7 @@ impl Identity {
         self.published.read().clone()
     }
 
-    /// How much work is registered to be woken when the rules change.
+    /// The number of tasks that are woken when the rules change.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.published.waiting()

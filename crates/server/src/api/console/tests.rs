@@ -7,7 +7,7 @@ use ring::digest::digest;
 
 use super::*;
 
-/// The most bytes of all files together. They are sent as they are, so the bound holds for compressed ones too.
+/// The most bytes of all files together. The member sends the files without compression.
 const BYTES_MAX: usize = 200 * 1024;
 
 fn directory() -> PathBuf {
@@ -76,7 +76,7 @@ fn no_file_asks_for_anything_of_another_host() {
         let text = std::str::from_utf8(file.bytes).unwrap();
         for (index, line) in text.lines().enumerate() {
             let outside = line.contains("https://") || line.contains("http://");
-            // The name of a namespace is not an address that is asked.
+            // A browser sends no request to the name of an XML namespace.
             let named = line.contains("http://www.w3.org/");
             assert!(!outside || named, "{}:{}: {line}", file.name, index + 1);
         }
