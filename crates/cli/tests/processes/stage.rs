@@ -212,7 +212,12 @@ impl Stage {
     }
 
     /// Waits until a condition holds; fails at once if a member that should run has stopped.
-    pub(crate) fn until(&mut self, what: &str, up: &[usize], mut is_so: impl FnMut(&Cluster) -> bool) {
+    pub(crate) fn until(
+        &mut self,
+        what: &str,
+        up: &[usize],
+        mut is_so: impl FnMut(&Cluster) -> bool,
+    ) {
         wait_within(SERVE, what, || {
             for at in up {
                 let process = self.cluster.members[*at].process.as_mut().unwrap();
