@@ -41,9 +41,9 @@ pub enum Cause {
     KeyDeleted = 16,
     /// A lease was granted.
     LeaseGranted = 17,
-    /// Limits were set.
+    /// Limits were set. From level 14 on the value tells which, as `name=value` separated by spaces.
     LimitsSet = 18,
-    /// The level was raised.
+    /// The level was raised. From level 14 on the value is the new level.
     LevelRaised = 19,
     /// The access rules were changed. The reason says what was done, the value names what it was done to.
     AccessChanged = 20,
@@ -210,7 +210,7 @@ pub struct Event {
     /// The authenticated caller that took a lock away, revoked a lease, set limits, raised the level, drained or opened
     /// a prefix or had a key of the cluster itself changed. Recorded from level 4 on.
     pub principal: Option<Name>,
-    /// The new value of a key, or metadata of a lock.
+    /// The new value of a key, metadata of a lock, or what was done to the settings.
     pub value: Option<Box<[u8]>>,
     /// The previous value.
     pub previous: Option<Previous>,

@@ -119,7 +119,7 @@ impl Machine {
         ensure(indexed, "Q1", "the index of a queue's order differs from the queue")?;
         if let Some(first) = lock.queue.first {
             let place = self.waits.at(first).place;
-            let granted = self.could_be_granted(place);
+            let granted = self.could_be_granted(place) && !self.is_to_be_served(place);
             ensure(
                 !granted,
                 "Q2",
@@ -127,6 +127,12 @@ impl Machine {
             )?;
         }
         Ok(())
+    }
+
+    /// Whether the machine has yet to serve the queues of this place, because they were reopened.
+    fn is_to_be_served(&self, place: SlabIndex) -> bool {
+        let lease = self.leases.at(self.places.at(place).lease).id;
+        self.reopening.is_some_and(|reopening| reopening.after < Some(lease))
     }
 
     fn could_be_granted(&self, place: SlabIndex) -> bool {
@@ -345,6 +351,7 @@ impl Machine {
                 .map(|(_, g)| self.deadlines_of(g).iter().flatten().count())
                 .sum::<usize>()
             + usize::from(self.quiet_until_ms.is_some())
+            + usize::from(self.reopening.is_some())
             + self.owners.ending();
         ensure(self.due.len() == deadlines, "S9", "something is due that does not exist")
     }

@@ -56,3 +56,8 @@ pub const LEVEL_REPAIRED_SHARES: u16 = 12;
 /// The level from which on an acquire request may ask for [any](crate::request::Acquire::any) of several locks, or for
 /// any slot of a [pool](crate::request::Asks::Pool). Below it the machine refuses such a request as `Malformed`.
 pub const LEVEL_ANY: u16 = 13;
+
+/// The level from which on queues that may advance because a prefix was opened, or because the quiet period after a
+/// restore is over, are served a bounded number at a time. Below it one entry serves all of them. From it on, too, the
+/// events that record new limits and a new level tell their values.
+pub const LEVEL_REOPENING: u16 = 14;

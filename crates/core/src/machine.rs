@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::access::Access;
 use crate::codec::{EntryPayload, EventRef, Malformed, open_entry, put_outcome};
-use crate::command::{GroupKey, PoolKey};
+use crate::command::{GroupKey, PoolKey, Reopening};
 use crate::event::{TimeLabel, WallClock};
 use crate::outcome::{Effects, Notice, Outcome};
 use crate::request::LEVEL_RECORDS;
@@ -27,7 +27,7 @@ use crate::state::slab::{Slab, SlabIndex};
 use crate::state::touched::TouchedLocks;
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = crate::request::LEVEL_ANY;
+pub const LEVEL_MAX: u16 = crate::request::LEVEL_REOPENING;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better
@@ -59,6 +59,8 @@ pub struct Machine {
     pub(crate) level: u16,
     /// The end of the quiet period after a restore; the machine grants no lock before it.
     pub(crate) quiet_until_ms: Option<u64>,
+    /// How far the queues have been served that may advance since a prefix was opened or the quiet period ended.
+    pub(crate) reopening: Option<Reopening>,
     /// How many acquire requests were queued because the deadlock search reached its bound.
     pub(crate) deadlock_searches_cut: u64,
     pub(crate) limits: Limits,
@@ -152,6 +154,7 @@ impl Machine {
             leases_granted: 0,
             level: LEVEL_FIRST,
             quiet_until_ms: None,
+            reopening: None,
             deadlock_searches_cut: 0,
             limits: Limits::default(),
             state_bytes: 0,

@@ -109,6 +109,7 @@ impl Machine {
         self.leases_by_id.clear();
         self.names.clear();
         self.due = DueSet::default();
+        self.reopening = None;
         self.groups.clear();
         self.ranks.clear();
         self.sized.clear();

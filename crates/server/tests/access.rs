@@ -201,7 +201,7 @@ fn a_cluster_below_level_3_names_the_command_that_raises_it() {
     assert_eq!(client.get("/v1/access").ok()["level"], 2);
     let rules = json!({"rules": [{"verbs": ["read"], "prefix": ""}]});
     let refused = put(&client, "/v1/access/roles/r", &rules).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 13"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_cluster_below_level_6_refuses_a_min_hold_and_names_the_command_that_raises_
     let lease = client.lease(60_000);
     let ask = json!({"lease": lease, "min_hold_ms": 1_000});
     let refused = client.post("/v1/locks/hourly", &ask).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 13"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
     client.lock("hourly", &lease);
 }
 
@@ -226,7 +226,7 @@ fn a_cluster_below_level_8_knows_no_priorities_and_names_the_command_that_raises
     let lease = client.lease(60_000);
     let ask = json!({"lease": lease, "priority": 1});
     let refused = client.post("/v1/locks/jobs", &ask).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 13"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
     client.lock("jobs", &lease);
 }
 
@@ -239,7 +239,7 @@ fn a_cluster_below_level_11_grants_one_slot_at_a_time_and_sets_no_size() {
     let lease = client.lease(60_000);
     let ask = json!({"lease": lease, "slots": 4, "take": 2});
     let refused = client.post("/v1/locks/pool", &ask).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 13"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
     let size = json!({"slots": 3});
     client.json("PUT", "/v1/semaphores/pool", &[], &size).refused(409, "LEVEL_TOO_LOW");
 }
@@ -253,7 +253,7 @@ fn a_cluster_below_level_9_takes_no_promise_and_no_report_of_progress() {
     let lease = client.lease(60_000);
     let ask = json!({"lease": lease, "progress_within_ms": 1_000});
     let refused = client.post("/v1/locks/copy", &ask).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 13"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
     let token = client.lock("copy", &lease);
     let report = json!({"lease": lease, "token": token, "progress": "1"});
     client.json("PATCH", "/v1/locks/copy", &[], &report).refused(409, "LEVEL_TOO_LOW");
@@ -281,7 +281,7 @@ fn a_cluster_below_level_7_drains_nothing_and_names_the_command_that_raises_it()
     let client = Client::new(alone.running.clients, "ana");
     let drain = json!({"prefix": "db/", "reason": "new disks"});
     let refused = client.post("/v1/drains", &drain).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 13"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
     assert_eq!(client.get("/v1/drains").ok()["drains"], json!([]));
 }
 

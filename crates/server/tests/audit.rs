@@ -74,6 +74,7 @@ fn acts_from_before_a_restart_are_written_once() {
     let acts = records(&file, "set_limits");
     assert_eq!(acts.len(), 2, "{acts:?}");
     assert_eq!(acts[0]["late"], true);
+    assert_eq!(acts[0]["target"], "metadata_bytes=1000");
     // Times of one form compare as texts.
     assert!(acts[0]["time"].as_str().unwrap() <= stopped.as_str(), "{acts:?} after {stopped}");
     assert!(records(&file, "gap").is_empty());

@@ -167,8 +167,8 @@ impl<'a> ObservedStep<'a> {
         match first.0.saturating_sub(self.before.revision.0) {
             0 => false,
             1 if newer.is_some() => {
-                // Anything due ends with an event of its own, except the quiet period, whose end shows only in the
-                // grants to the waiters.
+                // Anything due ends with an event of its own, except the quiet period and a slice of queues to serve,
+                // which show only in the grants to the waiters.
                 let due = self.before.next_due.is_some_and(|due| due <= self.after.clock);
                 let batch = self.batches.iter().find(|batch| batch.revision == first);
                 due && batch.is_none_or(|batch| self.is_due(&batch.events))
@@ -192,7 +192,9 @@ impl<'a> ObservedStep<'a> {
         };
         events.iter().any(ends)
             || events.first().is_some_and(|event| match event.cause {
-                Cause::Expired | Cause::Cooled => true,
+                Cause::Expired => true,
+                // A cooling that a command ends has a reason.
+                Cause::Cooled => event.reason.is_none(),
                 Cause::Granted | Cause::GrantedElsewhere => {
                     event.place.is_some_and(|place| self.before.waits(place))
                 }

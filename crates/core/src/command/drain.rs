@@ -9,7 +9,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Answer;
-use crate::request::LEVEL_REPAIRED_SHARES;
+use crate::request::{LEVEL_REOPENING, LEVEL_REPAIRED_SHARES};
 use crate::state::drain::{DRAINS_MAX, Drain};
 use crate::state::slab::SlabIndex;
 
@@ -43,7 +43,8 @@ impl Machine {
         Ok(Answer::Drained)
     }
 
-    /// Opens a prefix. The queues below it advance in order, except where another drained prefix covers them.
+    /// Opens a prefix. The queues below it advance in order, except where another drained prefix covers them; from
+    /// [`LEVEL_REOPENING`] on, a bounded number in each entry.
     pub(super) fn undrain(
         &mut self,
         prefix: &str,
@@ -63,17 +64,25 @@ impl Machine {
         };
         self.state_bytes -= drain.weight(prefix);
         self.emit_drain(Cause::Undrained, prefix, said);
-        if !mutant!("undrain_forgets_waiters") {
-            let below = |lock: SlabIndex| {
-                self.locks.at(lock).name.as_bytes().starts_with(prefix.as_bytes())
-            };
-            // The first wait of each queue stands for its lock.
-            let first = self.waits.iter().filter(|(_, wait)| wait.in_queue.before.is_none());
-            let locks: Vec<SlabIndex> =
-                first.map(|(_, wait)| wait.lock).filter(|&lock| below(lock)).collect();
-            locks.into_iter().for_each(|lock| self.touch(lock));
+        let waited_for = self.places.len() > 0 && !mutant!("undrain_forgets_waiters");
+        if waited_for && self.level >= LEVEL_REOPENING {
+            self.begin_reopening();
+            self.reopen();
+        } else if waited_for {
+            self.touch_queues_below(prefix);
         }
         Ok(Answer::Undrained { existed: true })
+    }
+
+    /// Lets every queue below a prefix advance when the command ends.
+    fn touch_queues_below(&mut self, prefix: &str) {
+        let below =
+            |lock: SlabIndex| self.locks.at(lock).name.as_bytes().starts_with(prefix.as_bytes());
+        // The first wait of each queue stands for its lock.
+        let first = self.waits.iter().filter(|(_, wait)| wait.in_queue.before.is_none());
+        let locks: Vec<SlabIndex> =
+            first.map(|(_, wait)| wait.lock).filter(|&lock| below(lock)).collect();
+        locks.into_iter().for_each(|lock| self.touch(lock));
     }
 
     /// Whether a lock is below a drained prefix, and so is not granted.

@@ -9,7 +9,7 @@ use super::lease::LeaseEnd;
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Notice;
-use crate::request::Urgency;
+use crate::request::{LEVEL_REOPENING, Urgency};
 use crate::state::due::{Due, DueKind};
 use crate::state::owner::OwnerId;
 use crate::state::record::GrantPhase;
@@ -37,6 +37,11 @@ impl Machine {
             }
         }
         self.end_taken(&taken);
+        if self.reopening.is_some() && taken.iter().any(|due| due.kind.reopens()) {
+            // First the queues that advance because something ended.
+            self.grant_pass();
+            self.reopen();
+        }
         self.finish();
     }
 
@@ -127,6 +132,10 @@ impl Machine {
                 _ => 1,
             };
             taken.push(due);
+            // It has the bound of an entry to itself.
+            if due.kind == DueKind::Reopening {
+                break;
+            }
         }
         taken
     }
@@ -171,6 +180,9 @@ impl Machine {
     fn end_quiet(&mut self) {
         let Some(until_ms) = self.quiet_until_ms.take() else { return };
         self.due.remove(until_ms, DueKind::Quiet, 0);
+        if self.level >= LEVEL_REOPENING {
+            return self.begin_reopening();
+        }
         let locks: Vec<SlabIndex> = self.locks.iter().map(|(slot, _)| slot).collect();
         for lock in locks {
             self.touch(lock);

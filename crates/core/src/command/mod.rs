@@ -18,6 +18,7 @@ mod pool;
 mod priority;
 mod progress;
 mod queue;
+mod reopen;
 mod resize;
 mod settings;
 mod slots;
@@ -36,6 +37,7 @@ use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
 pub(crate) use pool::PoolKey;
+pub(crate) use reopen::Reopening;
 pub(crate) use supersede::GroupKey;
 use take_away::{KeepOut, TakeAwayDetails};
 

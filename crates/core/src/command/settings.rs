@@ -1,5 +1,8 @@
 //! Executes `SetLimits`, `Compact` and `RaiseLevel`.
 
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use tenure_types::{Limit, Refusal, Revision};
 
 use super::SETTINGS_MAX;
@@ -7,7 +10,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Answer;
-use crate::request::LEVEL_REPAIRED_SHARES;
+use crate::request::{LEVEL_REOPENING, LEVEL_REPAIRED_SHARES};
 
 impl Machine {
     pub(super) fn set_limits(
@@ -32,7 +35,9 @@ impl Machine {
         }
         if !limits.is_empty() {
             self.limits = new;
-            self.emit_settings(Cause::LimitsSet, principal);
+            let told: Vec<String> =
+                limits.iter().map(|(limit, value)| format!("{}={value}", limit.name())).collect();
+            self.emit_settings(Cause::LimitsSet, principal, &told.join(" "));
         }
         Ok(Answer::LimitsSet)
     }
@@ -62,14 +67,16 @@ impl Machine {
             if from < LEVEL_REPAIRED_SHARES && level >= LEVEL_REPAIRED_SHARES {
                 self.recount_owners();
             }
-            self.emit_settings(Cause::LevelRaised, principal);
+            self.emit_settings(Cause::LevelRaised, principal, &level.to_string());
         }
         Ok(Answer::LevelRaised)
     }
 
-    fn emit_settings(&mut self, cause: Cause, principal: &str) {
+    fn emit_settings(&mut self, cause: Cause, principal: &str, value: &str) {
         let recorded = self.recorded(principal);
+        let has_value = self.level >= LEVEL_REOPENING;
         self.emit(&EventRef {
+            value: has_value.then_some(value.as_bytes()),
             principal: (!recorded.is_empty()).then_some(recorded.as_bytes()),
             ..EventRef::new(cause, SubjectRef::Settings)
         });

@@ -24,6 +24,15 @@ pub(crate) enum DueKind {
     MinHold = 7,
     /// A promise of progress.
     Progress = 8,
+    /// Queues that have not been served since a prefix was opened or the quiet period ended.
+    Reopening = 9,
+}
+
+impl DueKind {
+    /// Whether queues advance when it is due although nothing in them has changed.
+    pub(crate) fn reopens(self) -> bool {
+        matches!(self, DueKind::Quiet | DueKind::Reopening)
+    }
 }
 
 /// Everything with a deadline, ordered by (deadline, kind, id). The set is derived: it is not part of a snapshot, and
@@ -31,8 +40,8 @@ pub(crate) enum DueKind {
 #[derive(Clone, Default)]
 pub(crate) struct DueSet(BTreeMap<(u64, u64), Option<SlabIndex>>);
 
-/// One item that is due: its kind, its id and, except for the quiet period and revoked principals, the slot of its
-/// record.
+/// One item that is due: its kind, its id and, except for the quiet period, revoked principals and queues to
+/// serve, the slot of its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Due {
     pub(crate) kind: DueKind,
@@ -68,7 +77,7 @@ impl DueSet {
 
     /// The items due at `clock_ms`, first to last.
     pub(crate) fn until(&self, clock_ms: u64) -> impl Iterator<Item = Due> {
-        let last = key(clock_ms.min(CLOCK_MAX), DueKind::Progress, u64::MAX);
+        let last = key(clock_ms.min(CLOCK_MAX), DueKind::Reopening, u64::MAX);
         self.0.range(..=last).map(|(&(when, id), &slot)| Due { kind: kind_of(when), id, slot })
     }
 
@@ -98,6 +107,7 @@ fn kind_of(when: u64) -> DueKind {
         5 => DueKind::Quiet,
         6 => DueKind::Revoked,
         7 => DueKind::MinHold,
-        _ => DueKind::Progress,
+        8 => DueKind::Progress,
+        _ => DueKind::Reopening,
     }
 }

@@ -97,6 +97,8 @@ pub struct ObservedLedger {
     pub handed_rests: BTreeMap<Token, u64>,
     /// Drained prefixes.
     pub drains: BTreeSet<String>,
+    /// Whether a prefix was opened, and the machine has had something due ever since: queues may not be served yet.
+    pub reopening: bool,
     /// An upper bound of the time until which nothing may be granted after a restore.
     pub quiet_until: u64,
     /// A lower bound of the time until which nothing may be granted after a restore.
@@ -114,6 +116,8 @@ impl ObservedLedger {
         self.clock = seen.after.clock;
         self.level = seen.before.level;
         self.level_before = seen.before.level;
+        let opens = |request: &Request<'_>| matches!(request.command, Command::Undrain { .. });
+        self.reopening |= seen.requests.iter().flatten().any(opens);
         // A lease of a revoked principal is in no view any more, so its deadline stays unknown until it ends.
         self.maybe_renewed.retain(|id| !seen.before.leases.iter().any(|lease| lease.id == *id));
     }
@@ -212,6 +216,7 @@ impl ObservedLedger {
     pub fn settle(&mut self, seen: &ObservedStep<'_>) {
         self.clock = seen.after.clock;
         self.level = seen.after.level;
+        self.reopening &= seen.after.backlog();
         if !seen.whole {
             self.settle_doubtful(seen);
         }

@@ -6,7 +6,7 @@ use tenure_core::view::DrainView;
 use tenure_types::{Draining, Name, Refusal, Revision};
 
 use super::event::blank;
-use super::{LEVEL_REPAIRED, Model, Verdict};
+use super::{LEVEL_REOPENING, LEVEL_REPAIRED, Model, Verdict};
 
 /// The most prefixes that can be closed at once.
 const DRAINS_MAX: usize = 1_000;
@@ -65,9 +65,14 @@ impl Model {
         let existed = self.drains.remove(prefix).is_some();
         if existed {
             self.drain_event(Cause::Undrained, prefix, (by, ""));
-            let below: Vec<Name> =
-                self.locks.keys().filter(|lock| lock.starts_with(prefix)).cloned().collect();
-            self.grant_pass(below);
+            if self.level < LEVEL_REOPENING {
+                let locks = self.locks.keys().filter(|lock| lock.starts_with(prefix));
+                let below: Vec<Name> = locks.cloned().collect();
+                self.grant_pass(below);
+            } else if !self.places.is_empty() {
+                self.begin_reopening();
+                self.reopen();
+            }
         }
         Ok(Answer::Undrained { existed })
     }

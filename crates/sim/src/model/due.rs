@@ -8,7 +8,7 @@ use tenure_core::request::Urgency;
 use tenure_types::{LeaseId, Limit, Name, PlaceNumber, Token};
 
 use super::lease::LeaseEnd;
-use super::{GrantState, Model, NO_HANDLE};
+use super::{GrantState, LEVEL_REOPENING, Model, NO_HANDLE};
 
 /// Something with a deadline.
 #[derive(Clone)]
@@ -27,6 +27,8 @@ enum DueWhat {
     MinHold(Name, Token),
     Progress(Name, Token),
     Quiet,
+    /// Queues that were held back and are not served yet.
+    Reopening,
     /// The leases of a revoked principal with this number.
     Revoked(u64, Vec<LeaseId>),
     /// One of them.
@@ -46,6 +48,7 @@ impl DueItem {
             DueWhat::Revoked(number, _) => (6, *number),
             DueWhat::MinHold(_, token) => (7, token.get()),
             DueWhat::Progress(_, token) => (8, token.get()),
+            DueWhat::Reopening => (9, 0),
             DueWhat::RevokedLease(_) => unreachable!("it is made after sorting"),
         };
         (self.deadline_ms, kind, id)
@@ -92,6 +95,9 @@ impl Model {
         if let Some(until_ms) = self.quiet_until_ms {
             add(until_ms, DueWhat::Quiet);
         }
+        if let Some(reopening) = &self.reopening {
+            add(reopening.since_ms, DueWhat::Reopening);
+        }
         items.sort_by_key(DueItem::order);
         items
     }
@@ -99,6 +105,8 @@ impl Model {
     /// Ends what is due, up to the limit for one entry.
     pub(super) fn end_due(&mut self) {
         let taken = self.take_due();
+        let reopens = |item: &DueItem| matches!(item.what, DueWhat::Quiet | DueWhat::Reopening);
+        let reopens = taken.iter().any(reopens);
         let mut touched = BTreeSet::new();
         for item in &taken {
             match item.what {
@@ -116,6 +124,9 @@ impl Model {
             touched.extend(self.end_item(item.what));
         }
         self.grant_pass(touched);
+        if reopens {
+            self.reopen();
+        }
     }
 
     fn take_due(&self) -> Vec<DueItem> {
@@ -139,6 +150,8 @@ impl Model {
                     continue;
                 }
                 DueWhat::Lease(lease) => objects += self.objects_of(*lease),
+                // A slice of queues is as much as one entry does.
+                DueWhat::Reopening => objects = most,
                 _ => objects += 1,
             }
             taken.push(item);
@@ -171,7 +184,7 @@ impl Model {
     /// Ends anything but a place. Returns the locks that this touched.
     fn end_item(&mut self, what: DueWhat) -> BTreeSet<Name> {
         match what {
-            DueWhat::WaitLimit(_) | DueWhat::Revoked(..) => BTreeSet::new(),
+            DueWhat::WaitLimit(_) | DueWhat::Revoked(..) | DueWhat::Reopening => BTreeSet::new(),
             // The lease may just have ended, by its deadline or with its principal.
             DueWhat::Lease(lease) | DueWhat::RevokedLease(lease)
                 if !self.leases.contains_key(&lease) =>
@@ -213,6 +226,10 @@ impl Model {
             }
             DueWhat::Quiet => {
                 self.quiet_until_ms = None;
+                if self.level >= LEVEL_REOPENING {
+                    self.begin_reopening();
+                    return BTreeSet::new();
+                }
                 self.locks.keys().cloned().collect()
             }
         }

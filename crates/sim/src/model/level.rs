@@ -1,7 +1,7 @@
 //! Lists the levels of the rules, as the model knows them: from which level on each rule holds.
 
 /// The highest level that the rules define.
-pub(super) const LEVEL_MAX: u16 = LEVEL_ANY;
+pub(super) const LEVEL_MAX: u16 = LEVEL_REOPENING;
 
 /// The level from which on asks are counted and can be taken back.
 pub(super) const LEVEL_COUNTED: u16 = 2;
@@ -47,3 +47,7 @@ pub(super) const LEVEL_REPAIRED: u16 = 12;
 
 /// The level from which on an ask may be for any of several locks.
 pub(super) const LEVEL_ANY: u16 = 13;
+
+/// The level from which on the queues that a prefix or the quiet period held back are served in slices, and the events
+/// of settings tell what was set.
+pub(super) const LEVEL_REOPENING: u16 = 14;

@@ -20,6 +20,7 @@ mod once;
 mod pass;
 mod pool;
 mod progress;
+mod reopen;
 mod resize;
 mod state;
 mod supersede;
@@ -44,8 +45,8 @@ use tenure_types::{
 use event::blank;
 use level::{
     LEVEL_ANY, LEVEL_COUNTED, LEVEL_DRAINS, LEVEL_GROUPS, LEVEL_HAND_ON, LEVEL_MAX, LEVEL_MIN_HOLD,
-    LEVEL_OWNED, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RATES, LEVEL_RECORDS, LEVEL_REPAIRED,
-    LEVEL_SETTERS, LEVEL_SHARES, LEVEL_WHOLE,
+    LEVEL_OWNED, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RATES, LEVEL_RECORDS, LEVEL_REOPENING,
+    LEVEL_REPAIRED, LEVEL_SETTERS, LEVEL_SHARES, LEVEL_WHOLE,
 };
 use pass::takes;
 use state::later;
@@ -103,6 +104,8 @@ pub struct Model {
     next_place: u64,
     /// The time until which nothing is granted; `None` once `end_due` has ended the quiet period.
     quiet_until_ms: Option<u64>,
+    /// Which queues have been served since a prefix was opened or the quiet period ended, unless all have.
+    reopening: Option<reopen::Reopening>,
     leases: BTreeMap<LeaseId, Lease>,
     locks: BTreeMap<Name, Lock>,
     /// All places. Those that wait for a lock are its queue: all queues share one order.
@@ -249,6 +252,7 @@ impl Model {
             level: 1,
             next_place: 1,
             quiet_until_ms: None,
+            reopening: None,
             leases: BTreeMap::new(),
             locks: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -381,6 +385,7 @@ impl Model {
         };
         let until_ms = later(self.clock_ms, longest_ms);
         self.quiet_until_ms = (until_ms > self.clock_ms).then_some(until_ms);
+        self.reopening = None;
         self.leases.clear();
         self.places.clear();
         self.locks.retain(|_, lock| lock.sized);
@@ -545,7 +550,8 @@ impl Model {
         }
         if !limits.is_empty() {
             self.limits = set;
-            self.events.push(blank(Cause::LimitsSet, Subject::Settings));
+            let told = limits.iter().map(|(limit, asked)| format!("{}={asked}", limit.name()));
+            self.settings_event(Cause::LimitsSet, told.collect::<Vec<_>>().join(" "));
         }
         Ok(Answer::LimitsSet)
     }
@@ -569,9 +575,14 @@ impl Model {
         }
         if level > self.level {
             self.level = level;
-            self.events.push(blank(Cause::LevelRaised, Subject::Settings));
+            self.settings_event(Cause::LevelRaised, level.to_string());
         }
         Ok(Answer::LevelRaised)
+    }
+
+    fn settings_event(&mut self, cause: Cause, told: String) {
+        let value = (self.level >= LEVEL_REOPENING).then(|| told.into_bytes().into());
+        self.events.push(Event { value, ..blank(cause, Subject::Settings) });
     }
 
     /// Ends one command, or one `end_due`: records vacancies, the revision and the history.

@@ -232,6 +232,7 @@ impl SnapshotReader {
         machine.limits = limits;
         machine.access = head.access;
         machine.drains = head.drains;
+        machine.reopening = head.reopening;
         for (id, name, revoked_ms) in head.owners {
             if !machine.owners.insert(id, name, revoked_ms) {
                 return Err(BadSnapshot::Inconsistent);

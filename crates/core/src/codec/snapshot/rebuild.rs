@@ -24,6 +24,9 @@ impl Machine {
         if let Some(until_ms) = self.quiet_until_ms {
             self.due.insert(until_ms, DueKind::Quiet, 0, None);
         }
+        if let Some(reopening) = self.reopening {
+            self.due.insert(reopening.since_ms, DueKind::Reopening, 0, None);
+        }
         self.state_bytes = self.weigh();
         Ok(())
     }

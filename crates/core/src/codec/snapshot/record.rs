@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
-use tenure_types::{Epoch, Limit, Limits, Name, PlaceNumber, Revision, Term, Token};
+use tenure_types::{Epoch, LeaseId, Limit, Limits, Name, PlaceNumber, Revision, Term, Token};
 
 use super::drains::{get_drains, put_drains};
 use super::options::{get_options, put_options};
@@ -12,10 +12,11 @@ use crate::access::Access;
 use crate::codec::access::{get_access, put_access};
 use crate::codec::request::{get_lease_id, get_priority};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
+use crate::command::Reopening;
 use crate::machine::{LEVEL_MAX, Machine};
 use crate::request::{
     LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY,
-    LEVEL_PRIORITY, LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
+    LEVEL_PRIORITY, LEVEL_REOPENING, LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
 };
 use crate::state::drain::Drains;
 use crate::state::due::CLOCK_MAX;
@@ -55,6 +56,7 @@ pub(super) struct SnapshotHead {
     /// The number, the name and the time of revocation of each owner.
     pub(super) owners: Vec<(OwnerId, Name, Option<u64>)>,
     pub(super) drains: Drains,
+    pub(super) reopening: Option<Reopening>,
 }
 
 impl SnapshotHead {
@@ -84,6 +86,7 @@ impl SnapshotHead {
             } else {
                 machine.drains.clone()
             },
+            reopening: machine.reopening.filter(|_| !mutant!("reopening_not_in_snapshot")),
         }
     }
 }
@@ -116,6 +119,12 @@ pub(super) fn put_head(out: &mut Vec<u8>, head: &SnapshotHead, limits: &Limits) 
     if head.level >= LEVEL_POLICY {
         put_drains(out, &head.drains);
     }
+    if head.level >= LEVEL_REOPENING {
+        out.put_optional(head.reopening.map(|reopening| reopening.since_ms));
+        if let Some(Reopening { after, .. }) = head.reopening {
+            out.put_optional(after.map(LeaseId::get));
+        }
+    }
 }
 
 pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits), Malformed> {
@@ -136,6 +145,7 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
         access: Arc::default(),
         owners: Vec::new(),
         drains: Drains::default(),
+        reopening: None,
     };
     let mut limits = Limits::default();
     if reader.number()? != Limit::all().count() as u64 {
@@ -165,6 +175,12 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
     }
     if (LEVEL_POLICY..=LEVEL_MAX).contains(&head.level) {
         head.drains = get_drains(reader)?;
+    }
+    if (LEVEL_REOPENING..=LEVEL_MAX).contains(&head.level)
+        && let Some(since_ms) = get_optional_time(reader)?
+    {
+        let after = reader.optional()?.map(|id| LeaseId::new(id).ok_or(Malformed)).transpose()?;
+        head.reopening = Some(Reopening { since_ms, after });
     }
     Ok((head, limits))
 }
