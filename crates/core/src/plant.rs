@@ -93,7 +93,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("false_deadlock_for_a_choice", &["Q4"]),
     ("any_not_in_snapshot", &["S10"]),
     ("new_slot_forgets_waiters", &["Q10", "Q3"]),
-    ("reopening_forgets_the_rest", &["Q2"]),
+    ("reopening_forgets_the_rest", &["Q2", "T1"]),
     ("reopening_not_in_snapshot", &["S10", "Q2"]),
 ];
 
