@@ -112,7 +112,7 @@ fn the_end_of_the_quiet_period_serves_queues_over_several_entries() {
         66s  -                                                             A held token=281474976710657
         66s  -                                                             B held token=281474976710658
         66s  -                                                             -
-        66s  stats                                                         leases=2 locks=2 grants=2 places=0 keys=0 requests=0 deadlines=2 cut=0
+        66s  list                                                          x, y
     ",
     );
 }

@@ -22,6 +22,7 @@ mod pool;
 mod progress;
 mod reopen;
 mod resize;
+mod settings;
 mod state;
 mod supersede;
 mod take_away;
@@ -44,7 +45,7 @@ use tenure_types::{
 
 use event::blank;
 use level::{
-    LEVEL_ANY, LEVEL_COUNTED, LEVEL_DRAINS, LEVEL_GROUPS, LEVEL_HAND_ON, LEVEL_MAX, LEVEL_MIN_HOLD,
+    LEVEL_ANY, LEVEL_COUNTED, LEVEL_DRAINS, LEVEL_GROUPS, LEVEL_HAND_ON, LEVEL_MIN_HOLD,
     LEVEL_OWNED, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RATES, LEVEL_RECORDS, LEVEL_REOPENING,
     LEVEL_REPAIRED, LEVEL_SETTERS, LEVEL_SHARES, LEVEL_WHOLE,
 };
@@ -60,9 +61,6 @@ const TAKE_MAX: u32 = 1_024;
 /// The highest priority, and how much earlier each step counts as having asked.
 const PRIORITY_MAX: u8 = 9;
 const PRIORITY_STEP_MS: u64 = 30_000;
-
-/// The most limits that one command may set.
-const LIMITS_PER_COMMAND: usize = 32;
 
 /// Only the real machine has handles; the model always shows this one.
 const NO_HANDLE: Handle = Handle { slot: 0, generation: 0 };
@@ -105,7 +103,7 @@ pub struct Model {
     /// The time until which nothing is granted; `None` once `end_due` has ended the quiet period.
     quiet_until_ms: Option<u64>,
     /// Which queues have been served since a prefix was opened or the quiet period ended, unless all have.
-    reopening: Option<reopen::Reopening>,
+    reopening: Option<reopen::ModelReopening>,
     leases: BTreeMap<LeaseId, Lease>,
     locks: BTreeMap<Name, Lock>,
     /// All places. Those that wait for a lock are its queue: all queues share one order.
@@ -529,60 +527,6 @@ impl Model {
             Command::Upgrade(upgrade) => self.upgrade(upgrade, handle_of),
             Command::HandOn { hold, to } => self.hand_on(hold, *to, handle_of),
         }
-    }
-
-    fn set_limits(&mut self, limits: &[(Limit, u64)]) -> Verdict {
-        if limits.len() > LIMITS_PER_COMMAND {
-            return Err(Refusal::TooManyInCommand { max: LIMITS_PER_COMMAND as u64 });
-        }
-        let mut set = self.limits.clone();
-        for &(limit, asked) in limits {
-            if !set.set(limit, asked) {
-                return Err(Refusal::InvalidLimit { limit, asked });
-            }
-        }
-        if set.get(Limit::TtlMinMs) > set.get(Limit::TtlMaxMs) {
-            for &(limit, asked) in limits.iter().rev() {
-                if limit == Limit::TtlMinMs || limit == Limit::TtlMaxMs {
-                    return Err(Refusal::InvalidLimit { limit, asked });
-                }
-            }
-        }
-        if !limits.is_empty() {
-            self.limits = set;
-            let told = limits.iter().map(|(limit, asked)| format!("{}={asked}", limit.name()));
-            self.settings_event(Cause::LimitsSet, told.collect::<Vec<_>>().join(" "));
-        }
-        Ok(Answer::LimitsSet)
-    }
-
-    fn compact(&mut self, keep: Revision) -> Verdict {
-        if keep > self.revision.next() {
-            return Err(Refusal::FutureRevision { asked: keep, newest: self.revision });
-        }
-        self.history.retain(|batch| batch.revision >= keep);
-        self.floor = self.floor.max(keep);
-        Ok(Answer::Compacted { floor: self.floor })
-    }
-
-    fn raise_level(&mut self, level: u16) -> Verdict {
-        let from = self.level;
-        if level < from {
-            return Err(Refusal::InvalidLevel { from, to: from });
-        }
-        if level > LEVEL_MAX {
-            return Err(Refusal::InvalidLevel { from, to: LEVEL_MAX });
-        }
-        if level > self.level {
-            self.level = level;
-            self.settings_event(Cause::LevelRaised, level.to_string());
-        }
-        Ok(Answer::LevelRaised)
-    }
-
-    fn settings_event(&mut self, cause: Cause, told: String) {
-        let value = (self.level >= LEVEL_REOPENING).then(|| told.into_bytes().into());
-        self.events.push(Event { value, ..blank(cause, Subject::Settings) });
     }
 
     /// Ends one command, or one `end_due`: records vacancies, the revision and the history.

@@ -8,7 +8,7 @@ use super::{Model, Place};
 
 /// The queues of these leases have been served since the time at which the prefix was opened or the quiet period ended.
 #[derive(Clone)]
-pub(super) struct Reopening {
+pub(super) struct ModelReopening {
     pub(super) since_ms: u64,
     done: Option<LeaseId>,
 }
@@ -17,12 +17,12 @@ impl Model {
     /// Notes that the queues of every lease are to be served.
     pub(super) fn begin_reopening(&mut self) {
         let since_ms = self.reopening.as_ref().map_or(self.clock_ms, |old| old.since_ms);
-        self.reopening = Some(Reopening { since_ms, done: None });
+        self.reopening = Some(ModelReopening { since_ms, done: None });
     }
 
     /// Serves one slice.
     pub(super) fn reopen(&mut self) {
-        let Some(Reopening { since_ms, mut done }) = self.reopening.take() else { return };
+        let Some(ModelReopening { since_ms, mut done }) = self.reopening.take() else { return };
         let most = self.limits.get(Limit::EndsPerEntry);
         let mut objects = 0;
         while objects < most {
@@ -36,6 +36,6 @@ impl Model {
             self.grant_pass(locks);
             objects += self.tokens_used - tokens_before;
         }
-        self.reopening = Some(Reopening { since_ms, done });
+        self.reopening = Some(ModelReopening { since_ms, done });
     }
 }

@@ -7,6 +7,7 @@
 //! `magic · version · (length:8 · section:1 · records)* · length · end · hash:16`
 
 mod drains;
+mod head;
 mod options;
 mod read;
 mod rebuild;

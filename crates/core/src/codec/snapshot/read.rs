@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use tenure_types::Epoch;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::record::{SnapshotRecord, get_hash, get_head, get_slot};
+use super::head::get_head;
+use super::record::{SnapshotRecord, get_hash, get_slot};
 use super::{MAGIC, Section};
 use crate::codec::{Malformed, Reader};
 use crate::machine::Machine;

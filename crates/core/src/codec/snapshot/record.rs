@@ -1,24 +1,17 @@
 //! Encodes and decodes each kind of record in a snapshot.
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
-use tenure_types::{Epoch, LeaseId, Limit, Limits, Name, PlaceNumber, Revision, Term, Token};
+use tenure_types::{PlaceNumber, Revision, Token};
 
-use super::drains::{get_drains, put_drains};
 use super::options::{get_options, put_options};
-use crate::access::Access;
-use crate::codec::access::{get_access, put_access};
 use crate::codec::request::{get_lease_id, get_priority};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
-use crate::command::Reopening;
-use crate::machine::{LEVEL_MAX, Machine};
 use crate::request::{
     LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY,
-    LEVEL_PRIORITY, LEVEL_REOPENING, LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
+    LEVEL_PRIORITY, LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
 };
-use crate::state::drain::Drains;
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::owner::OwnerId;
@@ -36,155 +29,6 @@ pub(super) trait SnapshotRecord: Sized {
     fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed>;
 }
 
-/// The parts of the state that are numbers rather than records.
-#[derive(Clone, Debug)]
-pub(super) struct SnapshotHead {
-    pub(super) clock_ms: u64,
-    pub(super) clock_term: Term,
-    pub(super) base_ms: u64,
-    pub(super) epoch: Epoch,
-    pub(super) counter: u64,
-    pub(super) revision: Revision,
-    pub(super) newest_place: PlaceNumber,
-    pub(super) leases_granted: u64,
-    pub(super) level: u16,
-    pub(super) quiet_until_ms: Option<u64>,
-    pub(super) deadlock_searches_cut: u64,
-    pub(super) rolling_hash: u128,
-    pub(super) floor: Revision,
-    pub(super) access: Arc<Access>,
-    /// The number, the name and the time of revocation of each owner.
-    pub(super) owners: Vec<(OwnerId, Name, Option<u64>)>,
-    pub(super) drains: Drains,
-    pub(super) reopening: Option<Reopening>,
-}
-
-impl SnapshotHead {
-    pub(super) fn of(machine: &Machine) -> Self {
-        Self {
-            clock_ms: if mutant!("clock_not_in_snapshot") { 0 } else { machine.clock_ms },
-            clock_term: machine.clock_term,
-            base_ms: if mutant!("clock_base_not_in_snapshot") { 0 } else { machine.base_ms },
-            epoch: machine.epoch,
-            counter: if mutant!("token_counter_not_in_snapshot") { 0 } else { machine.counter },
-            revision: machine.revision,
-            newest_place: machine.newest_place,
-            leases_granted: machine.leases_granted,
-            level: machine.level,
-            quiet_until_ms: machine.quiet_until_ms,
-            deadlock_searches_cut: machine.deadlock_searches_cut,
-            rolling_hash: machine.rolling_hash,
-            floor: machine.history.floor(),
-            access: Arc::clone(&machine.access),
-            owners: machine
-                .owners
-                .iter()
-                .map(|(id, owner)| (id, owner.name.clone(), owner.revoked_ms))
-                .collect(),
-            drains: if mutant!("drains_not_in_snapshot") {
-                Drains::default()
-            } else {
-                machine.drains.clone()
-            },
-            reopening: machine.reopening.filter(|_| !mutant!("reopening_not_in_snapshot")),
-        }
-    }
-}
-
-pub(super) fn put_head(out: &mut Vec<u8>, head: &SnapshotHead, limits: &Limits) {
-    out.put(head.clock_ms);
-    out.put(head.clock_term.0);
-    out.put(head.base_ms);
-    out.put(u64::from(head.epoch.get()));
-    out.put(head.counter);
-    out.put(head.revision.0);
-    out.put(head.newest_place.0);
-    out.put(head.leases_granted);
-    out.put(u64::from(head.level));
-    out.put_optional(head.quiet_until_ms);
-    out.put(head.deadlock_searches_cut);
-    out.put_raw(&head.rolling_hash.to_le_bytes());
-    out.put(head.floor.0);
-    out.put(Limit::all().count() as u64);
-    Limit::all().for_each(|limit| out.put(limits.get(limit)));
-    if head.level >= LEVEL_ACCESS {
-        put_access(out, &head.access, head.level);
-        out.put(head.owners.len() as u64);
-        for (id, name, revoked_ms) in &head.owners {
-            out.put(u64::from(id.number()));
-            out.put_name(name);
-            out.put_optional(*revoked_ms);
-        }
-    }
-    if head.level >= LEVEL_POLICY {
-        put_drains(out, &head.drains);
-    }
-    if head.level >= LEVEL_REOPENING {
-        out.put_optional(head.reopening.map(|reopening| reopening.since_ms));
-        if let Some(Reopening { after, .. }) = head.reopening {
-            out.put_optional(after.map(LeaseId::get));
-        }
-    }
-}
-
-pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits), Malformed> {
-    let mut head = SnapshotHead {
-        clock_ms: get_time(reader)?,
-        clock_term: Term(reader.number()?),
-        base_ms: get_time(reader)?,
-        epoch: Epoch::new(reader.u16()?).ok_or(Malformed)?,
-        counter: get_counter(reader)?,
-        revision: get_revision(reader)?,
-        newest_place: PlaceNumber(get_count(reader)?),
-        leases_granted: get_count(reader)?,
-        level: reader.u16()?,
-        quiet_until_ms: get_optional_time(reader)?,
-        deadlock_searches_cut: get_count(reader)?,
-        rolling_hash: get_hash(reader)?,
-        floor: reader.revision()?,
-        access: Arc::default(),
-        owners: Vec::new(),
-        drains: Drains::default(),
-        reopening: None,
-    };
-    let mut limits = Limits::default();
-    if reader.number()? != Limit::all().count() as u64 {
-        return Err(Malformed);
-    }
-    for limit in Limit::all() {
-        if !limits.set(limit, reader.number()?) {
-            return Err(Malformed);
-        }
-    }
-    if limits.get(Limit::TtlMinMs) > limits.get(Limit::TtlMaxMs) {
-        return Err(Malformed);
-    }
-    // A level that this build does not know may have another form.
-    if (LEVEL_ACCESS..=LEVEL_MAX).contains(&head.level) {
-        head.access = Arc::new(get_access(reader, head.level)?);
-        let len = reader.len(4)?;
-        for _ in 0..len {
-            let id = OwnerId::from_number(reader.u32()?).ok_or(Malformed)?;
-            let owner = (id, reader.name()?, get_optional_time(reader)?);
-            // Equal states have equal bytes, so there is one order.
-            if head.owners.last().is_some_and(|(last, _, _)| *last >= id) {
-                return Err(Malformed);
-            }
-            head.owners.push(owner);
-        }
-    }
-    if (LEVEL_POLICY..=LEVEL_MAX).contains(&head.level) {
-        head.drains = get_drains(reader)?;
-    }
-    if (LEVEL_REOPENING..=LEVEL_MAX).contains(&head.level)
-        && let Some(since_ms) = get_optional_time(reader)?
-    {
-        let after = reader.optional()?.map(|id| LeaseId::new(id).ok_or(Malformed)).transpose()?;
-        head.reopening = Some(Reopening { since_ms, after });
-    }
-    Ok((head, limits))
-}
-
 pub(super) fn get_hash(reader: &mut Reader<'_>) -> Result<u128, Malformed> {
     let bytes = reader.raw(16)?.try_into().map_err(|_| Malformed)?;
     Ok(u128::from_le_bytes(bytes))
@@ -199,18 +43,18 @@ fn put_slot(out: &mut Vec<u8>, slot: SlabIndex) {
 }
 
 /// Reads a counter that grows by one at a time, and so never gets near the end of its range by counting.
-fn get_count(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+pub(super) fn get_count(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let count = reader.number()?;
     if count > 1 << 62 { Err(Malformed) } else { Ok(count) }
 }
 
 /// Reads the newest revision, which fits a signed integer in every epoch.
-fn get_revision(reader: &mut Reader<'_>) -> Result<Revision, Malformed> {
+pub(super) fn get_revision(reader: &mut Reader<'_>) -> Result<Revision, Malformed> {
     let revision = reader.revision()?;
     if revision.0 > i64::MAX as u64 { Err(Malformed) } else { Ok(revision) }
 }
 
-fn get_counter(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+pub(super) fn get_counter(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let counter = reader.number()?;
     if counter > Token::COUNTER_MAX { Err(Malformed) } else { Ok(counter) }
 }
@@ -220,7 +64,7 @@ pub(super) fn get_time(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     if time > CLOCK_MAX { Err(Malformed) } else { Ok(time) }
 }
 
-fn get_optional_time(reader: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
+pub(super) fn get_optional_time(reader: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
     let time = reader.optional()?;
     if time.is_some_and(|time| time > CLOCK_MAX) { Err(Malformed) } else { Ok(time) }
 }

@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 use tenure_types::{Limits, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::record::{SnapshotHead, SnapshotRecord, put_head};
+use super::head::{SnapshotHead, put_head};
+use super::record::SnapshotRecord;
 use super::{FRAME_BYTES, MAGIC, Section};
 use crate::codec::Writer;
 use crate::machine::Machine;
