@@ -37,7 +37,7 @@ pub(crate) struct CurrentSessions {
     /// The refusal of the client's credentials by a member, if the last round of attempts met one and no session
     /// could be opened.
     pub(crate) denied: Option<DeniedCall>,
-    /// Whether every address answered the last round of attempts, and none with a session.
+    /// Whether, in the last round of attempts, every address answered in time and none opened a session.
     pub(crate) refused: bool,
     /// How many rounds of attempts connected to no member.
     pub(crate) failed_rounds: u64,
@@ -71,7 +71,7 @@ impl ConnectionManager {
         Self { shared, known, tried, sessions, publish, denied, silent, turn, pause, is_connected }
     }
 
-    /// Runs until the client is gone.
+    /// Runs until the client is dropped.
     pub(crate) async fn run(mut self) {
         loop {
             let mut settled = true;
@@ -102,7 +102,7 @@ impl ConnectionManager {
         }
     }
 
-    /// Drops sessions that are over. The standby session then takes the place of the first.
+    /// Drops sessions that are over. If the first is over, the standby session takes its place.
     fn tidy(&mut self) {
         let alive = |session: &Arc<Session>| !session.is_over();
         self.sessions.first = self.sessions.first.take().filter(alive);
@@ -177,7 +177,7 @@ impl ConnectionManager {
         false
     }
 
-    /// Makes the session with the leader the first one, as far as the leader is known.
+    /// Makes the session with the leader the first one, if the leader is known.
     async fn follow(&mut self) -> bool {
         let Some(first) = self.sessions.first.clone() else { return false };
         let Some(leader) = first.elsewhere() else { return true };
@@ -186,7 +186,7 @@ impl ConnectionManager {
             Some(session) => Some(session),
             None => self.dial(&leader.address).await,
         };
-        // A follower forwards requests, so nothing has to wait until this succeeds.
+        // A follower forwards requests, so requests do not wait until this succeeds.
         let Some(session) = session else { return false };
         self.learn(&leader.address);
         self.sessions.first = Some(session);
@@ -204,7 +204,7 @@ impl ConnectionManager {
                 (None, why.word)
             }
         };
-        // A member that stays away is dialled again and again; only news are worth a line.
+        // A member that cannot be reached is dialled repeatedly, so only a changed outcome is logged.
         let known = self.tried.iter().find(|(it, _)| it == address);
         if known.is_none_or(|(_, before)| *before != word) {
             tracing::debug!(address, outcome = %word, "dialled a member");

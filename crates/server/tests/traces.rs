@@ -1,4 +1,4 @@
-//! Tests the traces of requests: whose trace they belong to, their steps, and a collector that does not answer.
+//! Tests the traces of requests: which trace each request belongs to, its steps, and a collector that does not answer.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -199,7 +199,7 @@ fn behind_tls(runtime: &Runtime, papers: &Papers, collector: SocketAddr) -> Sock
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     runtime.spawn(async move {
         while let Ok((stream, _)) = port.accept().await {
-            // A client that does not trust the certificate goes away.
+            // A client that does not trust the certificate aborts the handshake.
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
             let mut plain = tokio::net::TcpStream::connect(collector).await.unwrap();
             tokio::spawn(async move {
@@ -263,7 +263,7 @@ fn an_acquire_with_a_traceparent_is_a_span_of_the_callers_trace() {
     times.push(span.end_ns);
     assert!(times.is_sorted(), "{times:?}");
 
-    // The same over a single gRPC call. The lock is held, so the answer is a refusal.
+    // The same over a single gRPC call.
     let address = format!("http://{}", member.running.clients);
     runtime.block_on(async {
         let mut locks = LockServiceClient::connect(address.clone()).await.unwrap();
@@ -274,7 +274,7 @@ fn an_acquire_with_a_traceparent_is_a_span_of_the_callers_trace() {
     let span = collector.find("the call over gRPC", |span| span.name == "tenure grant");
     assert_eq!((span.trace().as_str(), span.attribute("tenure.api")), (TRACE, Some("grpc")));
 
-    // And over a session, whose requests name their callers one by one.
+    // The same over a session, where each request carries its own `traceparent`.
     runtime.block_on(async {
         let mut sessions = SessionServiceClient::connect(address).await.unwrap();
         let put = |id: u64, traceparent: &str| v1::Request {

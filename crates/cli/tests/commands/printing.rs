@@ -44,13 +44,13 @@ fn a_quiet_list_is_names_and_a_table_can_do_without_its_header() {
     assert!(keys.starts_with("solo ") && keys.contains(key.trim()), "{keys}{key}");
 }
 
-/// Runs a command that must do its work without a word.
+/// Runs a command that must succeed and print nothing.
 fn silent(member: &Member, arguments: &[&str]) {
     let ran = at(&member.addr, &[&["--quiet"], arguments].concat());
     assert_eq!((ran.code, &*ran.out, &*ran.err), (0, "", ""), "{arguments:?}: {ran:?}");
 }
 
-/// Runs a command that must print one thing and nothing else.
+/// Runs a command that must succeed and print exactly one line, and returns that line.
 fn only(member: &Member, arguments: &[&str]) -> String {
     let ran = at(&member.addr, &[&["--quiet"], arguments].concat());
     assert_eq!(
@@ -114,7 +114,7 @@ fn a_quiet_change_prints_nothing_or_what_it_made() {
     assert_eq!(only(&member, &["auth", "role", "list"]), "team");
     silent(&member, &["auth", "role", "delete", "team"]);
 
-    // An error is no success.
+    // `--quiet` does not suppress errors.
     let wrong = at(&member.addr, &["auth", "role", "delete", "team", "--quiet"]);
     assert!(wrong.code == 1 && wrong.err.starts_with("error: there is no role"), "{wrong:?}");
 }

@@ -48,7 +48,7 @@ fn good() -> (History, Holds) {
     (history, holds)
 }
 
-/// Checks that one change makes the checker complain.
+/// Checks that the checker reports this violation after one change of a correct history.
 fn complains(about: &str, change: impl FnOnce(&mut History, &mut Holds)) {
     let (mut history, mut holds) = good();
     change(&mut history, &mut holds);

@@ -1,9 +1,10 @@
 //! Detects deadlocks: refuses a wait that would close a cycle of leases that wait for each other.
 //!
-//! The check is a graph reduction. It supposes that every lease that waits for nothing releases all it holds, grants
-//! what becomes free, and repeats. A place that is never granted this way is deadlocked. The check runs when a place is
-//! added and, from a level on, when a hold is upgraded at once while others wait for its lock. A semaphore that is made
-//! smaller can close a cycle too; that is not searched for.
+//! The check is a graph reduction on a copy of the reachable state. Repeatedly, every lease that waits for nothing
+//! releases all its holds, and the locks that become free are granted. A place that is never granted this way is
+//! deadlocked. The check runs when a place is added and, from level 12 on, when a hold is upgraded at once while other
+//! places wait for its lock. A semaphore that is made smaller can close a cycle too; the machine does not search for
+//! such a cycle.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -19,8 +20,8 @@ use crate::state::slab::SlabIndex;
 /// leases expire, while a false one would be a wrong refusal.
 const SEARCH_MAX: usize = 10_000;
 
-/// The most places and holders that all searches of one entry visit together, from the level on at which this is
-/// counted. An entry has up to 1,024 commands, and every member must apply all of them.
+/// The most places and holders that all searches of one entry visit together, from level 3 on. An entry has up to 1,024
+/// commands, and every member must apply all of them.
 const SEARCH_ENTRY_MAX: usize = 100_000;
 
 /// The most steps of a cycle that a refusal names.
@@ -35,7 +36,7 @@ impl Machine {
         let record = self.places.at(place);
         let (lease, passes) = (record.lease, self.passes(place));
         let passes = passes && !mutant!("passed_waiters_not_searched");
-        // Those whom it passes wait for it, whatever its lease does meanwhile.
+        // The places that it passes wait for it, even if it is independent.
         let exempt = record.independent && !passes;
         if exempt || !self.is_awaited(lease) || mutant!("deadlock_missed") {
             return Ok(());
@@ -49,7 +50,7 @@ impl Machine {
         };
         let mut supposed = Supposed::new(self, &reached);
         supposed.reduce();
-        // A place that passes others may be granted, and its lease still never give the lock back to them.
+        // Even if a place that passes others is granted, its lease may never release the lock to those others.
         let stuck = match supposed.is_stuck(place) {
             true => Some(place),
             false if passes => supposed.stuck_place_of(lease),
@@ -67,7 +68,7 @@ impl Machine {
         self.is_awaited_beside(lease, None)
     }
 
-    /// The same, without those that wait behind one of its places.
+    /// The same, but ignores the leases that wait only behind the place `except` of this lease.
     fn is_awaited_beside(&self, lease: SlabIndex, except: Option<SlabIndex>) -> bool {
         let lease = self.leases.at(lease);
         let mut grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
@@ -85,11 +86,12 @@ impl Machine {
     }
 
     /// Every place that could keep this one waiting; `None` if there are too many places or holders to search, or the
-    /// entry has none left. Subtracts what it visits from `left`.
+    /// searches of the entry have used up its bound. Subtracts the number of places and holders that it visits from
+    /// `left`.
     fn reach(&self, place: SlabIndex, left: &mut usize) -> Option<BTreeMap<Rank, SlabIndex>> {
         let start = place;
         let skips = self.skips_ahead(place);
-        // Those behind it waited for the places ahead of it before it came.
+        // The places behind the new one already waited for the places ahead of it.
         let passed_reach = skips && self.level >= LEVEL_HAND_ON;
         let own = self.places.at(start).first;
         let mut places = BTreeMap::new();
@@ -99,7 +101,7 @@ impl Machine {
         let mut open = Vec::from([place]);
         while let Some(place) = open.pop() {
             let record = self.places.at(place);
-            // A place for any of many locks is reached through each of their queues.
+            // A place for any of many locks is reached through each of their queues, and visited once.
             if self.level >= LEVEL_ANY && places.contains_key(&record.rank()) {
                 continue;
             }
@@ -138,9 +140,10 @@ impl Machine {
         Some(places)
     }
 
-    /// Whether the search does not follow the places ahead of a new place. In its only queue, the places that it passes
-    /// waited for those ahead already. So a new cycle goes through them only if another place waits for the lease of
-    /// the new one elsewhere, and that lease waits in the new place.
+    /// Whether the search leaves out the places ahead of a new place. The new place must pass others in its only queue:
+    /// the passed places already waited for the places ahead, so these waits are not new. A new cycle can go through
+    /// the places ahead only if the new place is not independent and a place outside those behind it waits for its
+    /// lease.
     fn skips_ahead(&self, place: SlabIndex) -> bool {
         let record = self.places.at(place);
         let passes_in_one_queue = self.passes(place) && self.waits_of(place).count() == 1;
@@ -150,7 +153,7 @@ impl Machine {
         passes_in_one_queue && (known || mutant!("places_ahead_not_searched"))
     }
 
-    /// The nearest place ahead of a wait whose lease is live.
+    /// The nearest place ahead of a wait, among the places with a live lease.
     fn live_before(&self, wait: SlabIndex) -> Option<SlabIndex> {
         let before = |slot: &SlabIndex| self.waits.at(*slot).in_queue.before;
         core::iter::successors(before(&wait), before)
@@ -167,7 +170,8 @@ struct Supposed<'a> {
     waiting: BTreeMap<SlabIndex, usize>,
     /// The locks that each lease holds.
     holding: BTreeMap<SlabIndex, BTreeSet<SlabIndex>>,
-    /// The places for any of several locks that were granted. Each leaves a queue when it comes to its front.
+    /// The granted places that wait for any of several locks. Each is removed from a queue when it reaches the front of
+    /// that queue.
     chosen: BTreeSet<SlabIndex>,
 }
 
@@ -303,8 +307,9 @@ impl<'a> Supposed<'a> {
         }
         for (_, wait) in machine.waits_of(place) {
             let lock = self.locks.get_mut(&wait.lock).expect("a reachable place's locks are");
-            // Which of its locks a place for any of them gets depends on who releases first, so it counts as holding
-            // none of them: a deadlock may be missed, and none is reported that is none.
+            // Which lock a place for any of several locks gets depends on which holder releases first, so the place
+            // counts as holding none of them. The search may therefore miss a deadlock, but it never reports a false
+            // one.
             if !record.any {
                 lock.queue.pop_front();
                 if record.upgrade {

@@ -1,4 +1,5 @@
-//! Defines what a request brings to its place in the queue, what the grants take over from it, and what a place weighs.
+//! Defines the options of a new place in a queue, the part of a place that its grants take over, and the weight of a
+//! place.
 
 use alloc::boxed::Box;
 use tenure_types::{Name, PlaceNumber};
@@ -9,7 +10,7 @@ use crate::request::Acquire;
 use crate::state::record::{AskCount, GrantOptions, Place};
 use crate::state::slab::SlabIndex;
 
-/// What decides where a new place stands, and what its wait means.
+/// The options of a request that decide where its place stands in the queue, and what it waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlaceOptions<'a> {
     pub(super) group: Option<&'a str>,
@@ -20,7 +21,7 @@ pub(super) struct PlaceOptions<'a> {
     pub(super) priority: u8,
 }
 
-/// What the grants of a place take over from it.
+/// The part of a removed place that its grants take over.
 #[derive(Debug)]
 pub(super) struct UnlinkedPlace {
     pub(super) number: PlaceNumber,
@@ -43,7 +44,7 @@ impl<'a> PlaceOptions<'a> {
 }
 
 impl Place {
-    /// What the event says that queues it, beside that it is queued.
+    /// The reason in the event that queues the place, if the event has one.
     pub(super) fn queued_reason(&self) -> Option<&'static str> {
         match (self.upgrade, self.any) {
             (true, _) => Some(UPGRADE),

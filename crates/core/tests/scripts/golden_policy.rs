@@ -44,7 +44,8 @@ fn a_snapshot_with_the_rules_of_level_7_is_read_and_written_as_ever() {
     assert_eq!(waiting.group.as_deref(), Some("main"));
 }
 
-/// Two drained prefixes, one of them all, a waiter of a group, and answers that tell of both rules.
+/// Two drained prefixes, one of which is empty and so covers every lock, a waiter with a group, events of both rules,
+/// and a recorded refusal `Draining`.
 const STATE: &str = "
          0s  level 7                                raised
          0s  A lease 60s                            granted

@@ -381,7 +381,7 @@ impl Cluster {
         self.members[number].sent.iter().map(|step| step.kind).collect()
     }
 
-    /// Everything of the log's protocol that it has sent since its start.
+    /// The steps (messages of the Raft protocol) that a member has sent since its start.
     pub(crate) fn steps_of(&self, number: usize) -> &[Step] {
         &self.members[number].sent
     }

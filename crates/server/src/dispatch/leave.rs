@@ -7,18 +7,18 @@ use tokio::task::JoinSet;
 
 use super::{Caller, Dispatch, Principal, WITHIN};
 
-/// How many commands are on their way at a time. A connection may have four times as many.
+/// The most of these commands in flight at a time. The admission reserve allows a connection four times as many.
 const AT_A_TIME: usize = 64;
 
 impl Dispatch {
-    /// Leaves the queues of these locks. What a lease holds by now stays with it: its client may have been told of it
-    /// over another connection.
+    /// Leaves the queues of these locks. A lock that a lease has acquired by now stays with the lease, because its
+    /// client may have been told of the grant over another connection.
     pub(crate) fn leave_queues(&self, who: Principal, queues: Vec<(LeaseRef, String)>) {
         let dispatch = self.clone();
         self.spawn_for_caller(async move { dispatch.leave_all(&who, queues).await });
     }
 
-    /// Does the same for places.
+    /// Leaves the queues in which these places wait.
     pub(crate) fn leave_places(&self, who: Principal, places: Vec<(Handle, PlaceNumber)>) {
         let dispatch = self.clone();
         self.spawn_for_caller(async move {
@@ -53,7 +53,7 @@ impl Dispatch {
                 let (dispatch, who) = (self.clone(), who.clone());
                 let call = async move {
                     let leave = Command::Leave { lease, lock: &lock };
-                    // If it fails, the place ends with the lease, which is not renewed any more.
+                    // If the command fails, the place ends at the latest when its lease ends.
                     let _ = dispatch.call(&who, RequestId::None, leave, WITHIN).await;
                 };
                 match Caller::current() {

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::{Caller, Charge};
 use crate::member::{LoopEvent, MemberHandle};
 
-/// What an outcome or a notice counts against the memory of its connection.
+/// The bytes that an outcome or a notice counts against the memory budget of its connection.
 const MAIL_BYTES: usize = 256;
 /// The number of leases that the event loop looks up in one event, so that a sweep does not delay commands.
 const SWEEP_PART: usize = 4_096;
@@ -60,10 +60,10 @@ pub(crate) struct Outbox {
     items: Mutex<Backlog<Delivery>>,
     filled: AtomicBool,
     bell: Notify,
-    /// Whether a task empties it. Until then deliveries are dropped.
+    /// Whether the routing task runs. Until it does, deliveries are dropped.
     attended: AtomicBool,
     newest: AtomicU64,
-    /// Messages in all mailboxes.
+    /// The number of messages in all mailboxes.
     mail: Arc<AtomicU64>,
 }
 
@@ -112,7 +112,7 @@ impl Outbox {
     }
 }
 
-/// The messages that wait for one session, and what they cost its connection.
+/// The messages that wait for one session, and their charge to the memory budget of its connection.
 pub(crate) struct Mailbox {
     mail: Mutex<(Vec<SessionMessage>, Charge)>,
     bell: Notify,
@@ -169,7 +169,7 @@ impl Mailbox {
     }
 }
 
-/// What an outcome in a mailbox costs. The answer to a renewal has a record for each lease.
+/// The bytes that an outcome in a mailbox is charged. The answer to a renewal has a record for each lease.
 fn mail_bytes(outcome: &Result<Outcome, NodeFailure>) -> usize {
     match outcome {
         Ok(Outcome { result: Ok(Answer::Renewed(leases)), .. }) => {

@@ -1,8 +1,8 @@
-//! Keeps the state that the records of the log add up to.
+//! Keeps in memory the state that results from the records of the log.
 //!
-//! Writing and recovery change the view through the same functions, which refuse what a correct member never does.
-//! While writing, a refusal is the caller's mistake and nothing has changed. During recovery, a refusal means that the
-//! disk holds something this program did not write.
+//! Writing and recovery change the view through the same functions, which refuse what a correct member never does. A
+//! refusal during a write is a mistake of the caller, and changes nothing. A refusal during recovery means that the
+//! disk has content that this program did not write.
 
 use std::collections::VecDeque;
 
@@ -21,14 +21,14 @@ pub(crate) struct EntrySlot {
     pub(crate) payload: Option<Bytes>,
 }
 
-/// The state that the stream of records adds up to.
+/// The state that results from the records so far.
 #[derive(Debug)]
 pub(crate) struct LogView {
     pub(crate) hard_state: HardState,
     pub(crate) base: LogId,
     pub(crate) notes: Vec<u8>,
     /// The index of the first slot. After recovery it is always the one after `base`. During recovery it may be later:
-    /// the entries between were in segments that are gone.
+    /// the entries between the two were in segments that have been removed.
     first: u64,
     slots: VecDeque<EntrySlot>,
     /// Slots before this index have dropped their payload.
@@ -51,7 +51,7 @@ impl LogView {
         }
     }
 
-    /// Takes over what the first surviving segment says about the segments before it.
+    /// Takes over the state that the start record of the oldest segment carries from the segments before it.
     pub(crate) fn begin(
         &mut self,
         base: LogId,
@@ -199,7 +199,8 @@ impl LogView {
             self.cached_bytes -=
                 dropped.and_then(|slot| slot.payload).map_or(0, |payload| payload.len());
         }
-        // Only recovery gets here: these entries replace some of segments that are gone.
+        // The next line changes `first` only during recovery, if the entry replaces one of a segment that has been
+        // removed.
         self.first = self.first.min(from);
         self.cached_from = self.cached_from.min(from);
     }

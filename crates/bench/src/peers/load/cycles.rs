@@ -1,4 +1,4 @@
-//! Measures clients that acquire and release a lock of their own, each step waited for.
+//! Measures clients that each acquire and release a lock of their own, and wait for every answer.
 
 use std::sync::Arc;
 

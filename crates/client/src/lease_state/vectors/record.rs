@@ -10,10 +10,10 @@ use super::super::{
     Moment, PendingGrant, Standing,
 };
 
-/// The clocks of every trace began this long before it.
+/// What the clocks show when a trace begins.
 pub(super) const START_US: u64 = 1_000_000_000;
 
-/// The times that a client asks for.
+/// The ttl, the window and the grace period that a client asks for.
 #[derive(Clone, Copy)]
 pub(super) struct RecordedTimes {
     pub(super) ttl_us: u64,
@@ -29,8 +29,9 @@ pub(super) struct Trace {
     timing: Option<LeaseTiming>,
     pending: Option<PendingGrant>,
     state: Option<LeaseState>,
-    /// Microseconds since the trace began, and how many of them the machine was suspended.
+    /// Microseconds since the trace began.
     now: u64,
+    /// How many of these microseconds the machine was suspended.
     slept: u64,
 }
 
@@ -53,7 +54,7 @@ impl RecordedTimes {
 }
 
 impl Trace {
-    /// Begins a trace with the times of the lease, which may be refused.
+    /// Begins a trace with these times. `LeaseTiming` may refuse them.
     pub(super) fn new(name: impl Into<String>, times: RecordedTimes) -> Self {
         let name = name.into();
         let mut head = format!("\"name\":\"{name}\",\"ttl\":{}", times.ttl_us);
@@ -101,7 +102,7 @@ impl Trace {
         format!("{{{},\"steps\":[{}]}}", self.head, self.steps.join(","))
     }
 
-    /// Whether the times of the lease were taken.
+    /// Whether `LeaseTiming` accepted the times.
     pub(super) fn fits(&self) -> bool {
         self.timing.is_some()
     }
@@ -131,11 +132,12 @@ impl Trace {
         self.after(time)
     }
 
-    /// When the lease asks to be polled next, and from when on it is lost; in times of the trace.
+    /// When the lease asks to be polled next, as a time of the trace.
     pub(super) fn due(&self) -> u64 {
         self.lease().due().micros() - START_US
     }
 
+    /// From when on the lease is lost, as a time of the trace.
     pub(super) fn lost_at(&self) -> u64 {
         self.lease().lost_at().micros() - START_US
     }
@@ -150,7 +152,7 @@ impl Trace {
     }
 
     fn reading(&self) -> ClockReading {
-        // A machine that was suspended before the trace began has a difference of the clocks from the start on.
+        // The clocks differ by the time for which the machine was suspended.
         ClockReading {
             boot: Moment::from_micros(START_US + self.now),
             awake: Moment::from_micros(START_US + self.now - self.slept),
@@ -194,7 +196,8 @@ impl Trace {
         number
     }
 
-    /// The answer to a renewal: the lease lives, or not.
+    /// Handles the answer to a renewal: the lease lives, or has ended. Returns whether the client must read its
+    /// holdings.
     pub(super) fn renewed(&mut self, number: u64, lives: bool, changed: u64) -> bool {
         let now = self.reading();
         let ttl = if lives { self.timing().ttl() } else { Duration::ZERO };
@@ -263,7 +266,7 @@ impl Trace {
         self.step("stopped", &format!("\"token\":\"{number}\""), "")
     }
 
-    /// Asks what to tell the cluster.
+    /// Takes the messages about ended grants that the client must send to the cluster.
     pub(super) fn farewells(&mut self) -> &mut Self {
         let said = self.machine().farewells();
         let list: Vec<_> = said
@@ -301,7 +304,7 @@ impl Trace {
         self.state.as_mut().expect("the lease was granted")
     }
 
-    /// Writes one step: the input, its result, and the state at the same time.
+    /// Writes one step: the input, its result, and the state after it.
     fn step(&mut self, what: &str, input: &str, result: &str) -> &mut Self {
         let now = self.reading();
         let mut text = format!("{{\"at\":{}", now.boot.micros());

@@ -1,5 +1,5 @@
-//! Traces of inputs in any order, also orders that no client would produce: the lease state must treat them the same in
-//! every language.
+//! Generates traces of inputs in any order, even in orders that no client produces: the lease state must treat them the
+//! same in every language.
 
 use super::super::Cause;
 use super::record::{RecordedTimes, Trace};
@@ -24,7 +24,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % bound.max(1)
     }
 
-    /// One of these.
+    /// One of the given values.
     pub(super) fn one_of<T: Copy, const N: usize>(&mut self, all: [T; N]) -> T {
         let at = usize::try_from(self.below(N as u64)).expect("an array fits into memory");
         all[at]

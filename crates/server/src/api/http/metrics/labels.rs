@@ -2,8 +2,8 @@
 
 use crate::metrics::OTHER;
 
-/// The text without the series of single prefixes and principals. What the label has for all other locks, and for
-/// callers without a principal, names none and stays.
+/// Removes the series whose label names a prefix or a principal. The series of all other locks, and those of callers
+/// without a principal, name neither and stay.
 pub(super) fn without_names(text: &str) -> String {
     let other = format!("prefix=\"{OTHER}\"");
     let stays = |line: &&str| {
