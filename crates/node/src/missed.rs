@@ -8,7 +8,7 @@ use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Hold, LeaseRef};
 use tenure_core::{Filter, Machine};
-use tenure_types::{Limit, Mode, PlaceNumber, Refusal, Revision, SupersededBy};
+use tenure_types::{Limit, Mode, PlaceNumber, Refusal, Revision, SupersededBy, Token};
 
 use crate::io::Outcomes;
 
@@ -45,6 +45,10 @@ pub(crate) fn missed(machine: &Machine, outcomes: &Outcomes) -> Vec<Notice> {
                 }
                 &queued.lease
             }
+            Answer::Downgraded { token } => {
+                missed.extend(lost_since_downgrade(machine, *token, *revision));
+                continue;
+            }
             _ => continue,
         };
         if !machine.has_lease(LeaseRef::Handle(lease.handle)) {
@@ -78,6 +82,20 @@ fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Ve
             });
         }
     }
+}
+
+/// The loss of a hold that a downgrade gave a new token. The client did not know this token when the notice of the loss
+/// arrived. A lease that has ended needs no notice: its session was attached to it and heard of its end.
+fn lost_since_downgrade(machine: &Machine, token: Token, since: Revision) -> Option<Notice> {
+    let history = machine.events(since.next(), Filter::All, LOOK_MAX).ok()?;
+    let mut batches = history.batches.iter();
+    let is_end = |event: &&Event| event.token == Some(token) && ends(event.cause);
+    let (batch, end) =
+        batches.find_map(|batch| batch.events.iter().find(is_end).map(|event| (batch, event)))?;
+    let Subject::Lock(lock) = &end.subject else { return None };
+    let lease = machine.lease(LeaseRef::Id(end.lease?))?.handle;
+    let (lock, cause, revision) = (lock.clone(), Some(end.cause), batch.revision);
+    Some(Notice::Lost { lease, lock, token, revision, cause, word: None })
 }
 
 /// Why a place is gone other than by its wait limit, as far as the history tells: a newer request of its group has
@@ -200,7 +218,7 @@ mod tests {
         Acquire, Ask, AskLease, AskWait, Asks, Command, NewLease, Purpose, Request, RequestId,
         Revoker, Urgency,
     };
-    use tenure_types::{Epoch, LeaseId, Term, Token};
+    use tenure_types::{Epoch, LeaseId, Term};
 
     use super::*;
 
@@ -298,6 +316,19 @@ mod tests {
         let mut expired = held(None);
         expired.then(3 * TTL_MS, put());
         assert_eq!(expired.told(), (Some(Some(Cause::Expired)), Some(Some(Cause::Expired))));
+    }
+
+    #[test]
+    fn a_hold_that_is_lost_before_the_answer_to_its_downgrade_is_told_as_lost() {
+        let mut held = held(None);
+        let lease = LeaseRef::Id(LeaseId::new(1).unwrap());
+        let downgrade = Command::Downgrade(Hold { lease, lock: "deploy", token: held.token });
+        let outcome = apply(&mut held.machine, 0, downgrade);
+        let Ok(Answer::Downgraded { token }) = outcome.result else { panic!("{outcome:?}") };
+        (held.answer, held.token) = (vec![Ok(outcome)], token);
+        assert_eq!(held.told(), (None, None));
+        held.then(1, force(token));
+        assert_eq!(held.told(), (Some(Some(Cause::Forced)), None));
     }
 
     #[test]

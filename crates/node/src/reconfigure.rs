@@ -251,17 +251,36 @@ impl Reconfigure {
                 }
                 _ => None,
             },
-            ReconfigureInput::Removed => match self.at {
-                ReconfigureStage::Over => None,
-                // A member that removes itself may end before it hears that it is done.
-                ReconfigureStage::Changing(MembershipChange::Remove(_))
-                | ReconfigureStage::Checking(_) => self.removed(),
-                ReconfigureStage::DeletingRecord | ReconfigureStage::Confirming => {
-                    self.done_removing()
-                }
-                _ => self.fail(NotReconfigured::Failed(NodeFailure::Stopping)),
-            },
+            ReconfigureInput::Removed => self.left_the_cluster(),
         }
+    }
+
+    /// This member has ended because it was removed: by this request, or by another one meanwhile.
+    fn left_the_cluster(&mut self) -> NextOutput {
+        let removes_me = self.request == Reconfiguration::Remove(self.me) && self.before.is_some();
+        let failure = match self.at {
+            ReconfigureStage::Over => return None,
+            ReconfigureStage::DeletingRecord | ReconfigureStage::Confirming => {
+                return self.done_removing();
+            }
+            // A member that removes itself may end before it hears that it is done.
+            _ if removes_me => return self.done_removing(),
+            ReconfigureStage::Checking(failure) => failure,
+            // The request may have reached the leader.
+            ReconfigureStage::WritingInvitation
+            | ReconfigureStage::WritingRecord
+            | ReconfigureStage::Changing(_) => NodeFailure::Unknown,
+            ReconfigureStage::HandingOver(_, HandOverStage::Asked)
+                if matches!(self.request, Reconfiguration::Transfer(_)) =>
+            {
+                NodeFailure::Unknown
+            }
+            ReconfigureStage::Touching
+            | ReconfigureStage::Viewing
+            | ReconfigureStage::Paused { .. }
+            | ReconfigureStage::HandingOver(..) => NodeFailure::Stopping,
+        };
+        self.fail(NotReconfigured::Failed(failure))
     }
 
     fn viewed(

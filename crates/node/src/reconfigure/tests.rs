@@ -437,3 +437,30 @@ fn a_member_that_is_removed_itself_tells_of_the_removal_that_it_has_made() {
     let run = Run::in_three(Reconfiguration::Remove(id(3))).changed(Ok(())).writes(3);
     assert_eq!(voters(run.handle(ReconfigureInput::Removed).done()), [1, 2]);
 }
+
+#[test]
+fn a_member_that_another_request_removes_does_not_report_its_own_request_as_done() {
+    let removed = |run: Run| run.handle(ReconfigureInput::Removed);
+    let unknown = NotReconfigured::Failed(NodeFailure::Unknown);
+    let stopping = NotReconfigured::Failed(NodeFailure::Stopping);
+    let remove = || Run::in_three(Reconfiguration::Remove(id(3)));
+    assert_eq!(removed(remove()).fails(), unknown);
+    let checking = |failure| remove().changed(Err(failure)).views(ReadConsistency::Stale);
+    assert_eq!(removed(checking(NodeFailure::Unknown)).fails(), unknown);
+    assert_eq!(
+        removed(checking(NodeFailure::Expired)).fails(),
+        NotReconfigured::Failed(NodeFailure::Expired)
+    );
+    // Nothing was sent yet.
+    assert_eq!(removed(Run::new(Reconfiguration::Remove(id(3)))).fails(), stopping);
+    // Its own removal, also if another request made it.
+    let mut own = Run::in_three(Reconfiguration::Remove(id(1)));
+    own.moment.lead = Some(id(1));
+    assert_eq!(voters(removed(own).done()), [2, 3]);
+    // Other changes may have reached the leader.
+    let add = || Run::in_three(Reconfiguration::Add(record(4)));
+    assert_eq!(removed(add()).fails(), unknown);
+    assert_eq!(removed(add().written()).fails(), unknown);
+    let transfer = Run::in_three(Reconfiguration::Transfer(Some(id(2)))).transfers(2);
+    assert_eq!(removed(transfer).fails(), unknown);
+}
