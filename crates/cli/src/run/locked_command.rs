@@ -20,7 +20,7 @@ use crate::output;
 use super::link::WatchdogLink;
 use super::messages::{Messages, processes};
 use super::protocol::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
-use super::release_watch::ReleaseWatch;
+use super::release_watch::{GivenBack, ReleaseWatch};
 use super::signals::HeardSignal;
 use super::terminal::JobTerminal;
 use super::times::{Deadlines, RunTimes, now_us, us};
@@ -31,8 +31,6 @@ use super::{codes, environment, named, signals};
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 /// How often it checks again for processes that the watchdog did not kill.
 const AGAIN: Duration = Duration::from_millis(10);
-/// The cause of a loss by a release that another process sent.
-const RELEASED: &str = "released";
 /// How many checks in a row must find no process.
 const EMPTY_CHECKS: usize = 3;
 
@@ -212,8 +210,8 @@ impl<'a> LockedCommand<'a> {
                     self.lose(Some(lost));
                     link.order(WatchdogOrder::Stop);
                 }
-                lock = watch.released(), if self.lost.is_none() => {
-                    self.released_elsewhere(&lock);
+                (lock, how) = watch.given_back(), if self.lost.is_none() => {
+                    self.given_back_elsewhere(&lock, how);
                     link.order(WatchdogOrder::Stop);
                 }
                 changed = until.changed(), if self.lost.is_none() => {
@@ -292,15 +290,19 @@ impl<'a> LockedCommand<'a> {
         self.lost = Some(LockLoss { at_us, cause: text, word });
     }
 
-    /// Handles the release of a lock by another process: to the cluster, the work has stopped.
-    fn released_elsewhere(&mut self, lock: &str) {
+    /// Handles a lock that another process gave back: to the cluster, the work has stopped.
+    fn given_back_elsewhere(&mut self, lock: &str, how: GivenBack) {
+        let (verb, command) = match how {
+            GivenBack::Released => ("released", "unlock"),
+            GivenBack::HandedOn => ("handed on", "hand-on"),
+        };
         let text = format!(
-            "`{lock}` was released with this run's lease and token, as `tenure unlock` does"
+            "`{lock}` was {verb} with this run's lease and token, as `tenure {command}` does"
         );
         self.messages.loss(&format!("{} lost: {text}", self.what()));
-        let token = self.hold.guard().token().to_string();
-        self.messages.event("lost", &json!({ "token": token, "cause": RELEASED }));
-        self.lost = Some(LockLoss { at_us: now_us(), cause: text, word: RELEASED });
+        let (token, word) = (self.hold.guard().token().to_string(), how.word());
+        self.messages.event("lost", &json!({ "token": token, "cause": word }));
+        self.lost = Some(LockLoss { at_us: now_us(), cause: text, word });
     }
 
     fn show_standing(&mut self, standing: Standing) {
@@ -395,9 +397,13 @@ impl<'a> LockedCommand<'a> {
         match free_us.checked_sub(gone_us) {
             // A client that ends the lease as its owner declares the work stopped, and the cluster does not say when
             // that was.
-            _ if lost.word == RELEASED => messages.loss(&format!(
+            _ if lost.word == GivenBack::Released.word() => messages.loss(&format!(
                 "stopped in {took}; the next holder may have started before: \
                  the lock was released while the command ran"
+            )),
+            _ if lost.word == GivenBack::HandedOn.word() => messages.loss(&format!(
+                "stopped in {took}; the next holder may have started before: \
+                 the lock was handed on while the command ran"
             )),
             _ if lost.word == "gone" => messages.loss(&format!(
                 "stopped in {took}; the next holder may have started before: it is not known when the lock was taken"

@@ -1,4 +1,5 @@
-//! Notices that another process released a lock of this run, as `tenure unlock` in the command does.
+//! Notices that another process released a lock of this run or handed it on, as `tenure unlock` and `tenure hand-on` in
+//! the command do.
 //!
 //! The SDK is told of every loss that its own lease did not ask for. A release under the lease and the token of this
 //! run is none to the cluster, whichever process sent it.
@@ -16,58 +17,95 @@ use v1::request::Command;
 /// How often a client that may not watch its lock asks what its lease holds, per ttl.
 const QUESTIONS: u32 = 6;
 
+/// How another process ended the hold of this run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum GivenBack {
+    Released,
+    HandedOn,
+}
+
 /// A watch over all locks of a guard. Dropping it ends the watch.
 pub(super) struct ReleaseWatch {
     _tasks: JoinSet<()>,
-    released: UnboundedReceiver<String>,
+    ended: UnboundedReceiver<(String, GivenBack)>,
+}
+
+impl GivenBack {
+    /// The cause of this loss in events.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::HandedOn => "handed_on",
+        }
+    }
 }
 
 impl ReleaseWatch {
     /// Watches every lock of the guard from its grant on.
     pub(super) fn start(client: &Client, guard: &Guard, ttl: Duration) -> Self {
-        let (tell, released) = unbounded_channel();
+        let (tell, ended) = unbounded_channel();
         let mut tasks = JoinSet::new();
         for lock in guard.locks().cloned() {
             let (client, tell) = (client.clone(), tell.clone());
             let (lease, from) = (guard.lease(), guard.revision());
             tasks.spawn(async move {
-                if watched(&client, &lock, from).await.is_err() {
-                    polled(&client, &lock, lease, ttl / QUESTIONS).await;
-                }
-                let _ = tell.send(lock.name);
+                let how = match watched(&client, &lock, lease, from).await {
+                    Ok(how) => how,
+                    Err(_) => {
+                        polled(&client, &lock, lease, ttl / QUESTIONS).await;
+                        GivenBack::Released
+                    }
+                };
+                let _ = tell.send((lock.name, how));
             });
         }
-        Self { _tasks: tasks, released }
+        Self { _tasks: tasks, ended }
     }
 
-    /// Waits until one of the locks was released, and returns its name.
-    pub(super) async fn released(&mut self) -> String {
-        match self.released.recv().await {
-            Some(lock) => lock,
+    /// Waits until one of the locks was given back, and returns its name.
+    pub(super) async fn given_back(&mut self) -> (String, GivenBack) {
+        match self.ended.recv().await {
+            Some(ended) => ended,
             None => std::future::pending().await,
         }
     }
 }
 
-/// Returns when the history shows the release.
-async fn watched(client: &Client, lock: &Lock, from: Revision) -> Result<(), Error> {
+/// Returns when the history shows that the hold was given back.
+async fn watched(
+    client: &Client,
+    lock: &Lock,
+    lease: LeaseId,
+    from: Revision,
+) -> Result<GivenBack, Error> {
     let mut watch = client.watch(&lock.name).from(from.next()).await?;
+    let mut token = lock.token.get();
     while let Some(batch) = watch.next_raw().await? {
-        if batch.events.iter().any(|event| is_release(event, lock)) {
-            return Ok(());
+        for event in &batch.events {
+            // The same hold goes on under a new token.
+            if matches!(event.cause(), v1::Cause::Upgraded | v1::Cause::Downgraded)
+                && event.lease == convert::lease(lease)
+            {
+                token = event.token;
+            }
+            if let Some(how) = given_back(event).filter(|_| event.token == token) {
+                return Ok(how);
+            }
         }
     }
     Err(Error::Unavailable)
 }
 
-fn is_release(event: &v1::Event, lock: &Lock) -> bool {
-    let given_back = match event.cause() {
-        v1::Cause::Released => true,
+fn given_back(event: &v1::Event) -> Option<GivenBack> {
+    match event.cause() {
+        v1::Cause::Released => Some(GivenBack::Released),
+        v1::Cause::HandedOn => Some(GivenBack::HandedOn),
         // Below level 4 this is also the cause of a lock that goes with the lease of its own client.
-        v1::Cause::Revoked => event.by.is_none() && event.left_ms.is_none(),
-        _ => false,
-    };
-    given_back && event.token == lock.token.get()
+        v1::Cause::Revoked if event.by.is_none() && event.left_ms.is_none() => {
+            Some(GivenBack::Released)
+        }
+        _ => None,
+    }
 }
 
 /// Returns when the lease no longer holds the lock, for clients that may not watch it.

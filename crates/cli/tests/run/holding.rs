@@ -40,6 +40,33 @@ fn a_run_whose_lock_is_unlocked_from_inside_stops_its_command() {
 }
 
 #[test]
+fn a_run_whose_lock_is_handed_on_from_inside_stops_its_command() {
+    let world = World::new(1);
+    let mut grant = Command::new(TENURE);
+    grant.args(["lease", "grant", "--ttl", "1h", "--addr", &world.addresses()]);
+    let other = String::from_utf8(grant.output().unwrap().stdout).unwrap();
+    let mut waits = Command::new(TENURE);
+    waits.args(["lock", "handed", "--lease", other.trim(), "--wait", "1h"]);
+    waits.args(["--addr", &world.addresses()]).stdout(Stdio::null()).stderr(Stdio::null());
+    let script = format!(
+        "until $T hand-on handed --to {} 2>/dev/null; do sleep 0.05; done; exec sleep 600",
+        other.trim()
+    );
+    let mut held = shell(&world, &["handed"], &NEVER, &script);
+    held.event("acquired");
+    let mut waits = waits.spawn().unwrap();
+    assert_eq!(held.ended().code(), Some(76));
+    let said = held.said();
+    assert!(
+        said.contains("tenure: lock `handed` lost: `handed` was handed on with this run's lease"),
+        "{said}"
+    );
+    assert!(said.contains("the next holder may have started before"), "{said}");
+    assert_eq!(held.event("lost")["cause"], "handed_on");
+    assert!(waits.wait().unwrap().success(), "the receiver holds the lock");
+}
+
+#[test]
 fn a_run_whose_lease_is_ended_as_its_own_stops_its_command() {
     let world = World::new(1);
     let script = "$T lease revoke $TENURE_LEASE --stopped; exec sleep 600";
