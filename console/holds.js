@@ -2,7 +2,8 @@
 
 import { content, LOSSES } from './format.js';
 
-const ENDS = new Set(['released', ...LOSSES]);
+const GIVEN_BACK = new Set(['released', 'handed_on']);
+const ENDS = new Set([...GIVEN_BACK, ...LOSSES]);
 
 /**
  * The holds in some changes, oldest first. A hold knows when it was granted, when and how it ended, and for the next
@@ -38,6 +39,15 @@ export function holds(changes) {
         };
         open.set(key, hold);
         found.push(hold);
+      } else if (event.cause === 'upgraded' || event.cause === 'downgraded') {
+        // The same hold goes on under another token.
+        const old = [...open].find(([, hold]) => hold.lock === event.lock && hold.lease === event.lease);
+        if (old) {
+          const [oldKey, hold] = old;
+          open.delete(oldKey);
+          Object.assign(hold, { token: event.token, mode: event.mode });
+          open.set(key, hold);
+        }
       } else if (ENDS.has(event.cause)) {
         let hold = open.get(key);
         if (!hold) {
@@ -53,7 +63,7 @@ export function holds(changes) {
           reason: event.reason,
           left: event.left_ms,
         });
-        const lost = event.cause !== 'released';
+        const lost = !GIVEN_BACK.has(event.cause);
         const stops = lost ? event.renewed_clock_ms + event.ttl_ms : event.clock_ms;
         if (stops !== undefined && !Number.isNaN(stops)) last.set(place, { clock: stops, lost });
       } else if (event.cause === 'updated' && open.has(key)) {

@@ -13,7 +13,7 @@ const SEARCHES_MAX = 32;
 /** How many revisions of a lock or client are read. */
 const REVISIONS = 300;
 
-const WAIT_ENDS = new Set(['granted', 'granted_elsewhere', 'left', 'wait_timeout', 'superseded', 'too_many_slots', 'expired', 'revoked']);
+const WAIT_ENDS = new Set(['granted', 'upgraded', 'granted_elsewhere', 'left', 'wait_timeout', 'superseded', 'too_many_slots', 'expired', 'revoked']);
 const HOLD_ENDS = new Set(['released', 'expired', 'revoked', 'forced', 'max_hold', 'no_progress', 'handed_on']);
 
 const inOrder = (changes) => [...changes].sort((one, other) => (BigInt(one.revision) < BigInt(other.revision) ? -1 : 1)).flatMap((change) => change.events);
@@ -27,7 +27,11 @@ export function blockers(lock, changes) {
     if (event.cause === 'queued') waits.set(event.lease, event);
     else if (WAIT_ENDS.has(event.cause)) waits.delete(event.lease);
     if (event.cause === 'granted') held.set(event.token, event);
-    else if (HOLD_ENDS.has(event.cause)) held.delete(event.token);
+    else if (event.cause === 'upgraded' || event.cause === 'downgraded') {
+      // The same hold goes on under another token.
+      for (const [token, hold] of held) if (hold.lease === event.lease) held.delete(token);
+      held.set(event.token, event);
+    } else if (HOLD_ENDS.has(event.cause)) held.delete(event.token);
   }
   const named = (events, holds) => [...events.values()].map(({ lease, client }) => ({ lease, client, holds }));
   return [...named(held, true), ...named(waits, false)];

@@ -155,13 +155,17 @@ impl StandingAt {
                 let held = HeldAt { client, lease, since_ms, slot, end: None, gone: false };
                 self.grants.insert(token, held);
             }
-            (v1::Cause::Downgraded, token, _) => {
+            // The same hold goes on under another token.
+            (v1::Cause::Downgraded | v1::Cause::Upgraded, token, place) => {
+                self.queue.remove(&place);
                 let old = self.grants.iter().find(|(_, it)| it.lease == event.lease && !it.gone);
-                if let Some(old) = old.map(|(token, _)| *token)
-                    && let Some(held) = self.grants.remove(&old)
-                {
-                    self.grants.insert(token, held);
-                }
+                let old = old.map(|(token, _)| *token);
+                let held = old.and_then(|old| self.grants.remove(&old)).unwrap_or_else(|| HeldAt {
+                    client: event.client.clone(),
+                    lease: event.lease,
+                    ..HeldAt::default()
+                });
+                self.grants.insert(token, held);
             }
             (v1::Cause::Queued, _, place) => {
                 self.queue.insert(place, event.client.clone());
