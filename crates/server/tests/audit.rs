@@ -8,9 +8,12 @@ use crate::bounded::wait;
 use serde_json::Value;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
-use tenure_core::request::{Command, Request, RequestId};
+use tenure_core::request::{
+    Acquire, Ask, AskLease, AskWait, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
+    RequestId, Urgency,
+};
 use tenure_server::{AuditTo, RunningServer, ServerSettings, start};
-use tenure_types::{Limit, Revision};
+use tenure_types::{LeaseId, Limit, Mode, Revision};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -122,4 +125,45 @@ fn revisions_that_the_history_no_longer_has_are_marked_as_a_gap() {
     // Nothing is written twice after the gap either.
     run(dir.path(), AuditTo::File(file.clone()), |running| reached(dir.path(), running));
     assert_eq!((records(&file, "gap").len(), records(&file, "set_limits").len()), (1, 2));
+}
+
+#[test]
+fn a_min_hold_that_an_operator_ends_is_an_act() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit");
+    run(dir.path(), AuditTo::File(file.clone()), |running| {
+        let id = LeaseId::new(7).unwrap();
+        let answer = submit(
+            running,
+            "",
+            Command::Acquire(Acquire {
+                lease: AskLease::New(NewLease { id, ttl_ms: 60_000, client: "c", metadata: b"" }),
+                locks: Asks::One(Ask { lock: "nightly", mode: Mode::Exclusive }),
+                any: false,
+                wait: AskWait::No,
+                metadata: b"",
+                lock_delay_ms: 0,
+                max_hold_ms: None,
+                min_hold_ms: 3_600_000,
+                progress_within_ms: 0,
+                supersede: None,
+                resume: false,
+                priority: 0,
+                purpose: Purpose::Lock,
+                independent: false,
+            }),
+        );
+        let Answer::Acquired(acquired) = answer else { panic!("{answer:?}") };
+        let token = acquired.grants.as_slice()[0].token;
+        let lease = LeaseRef::Id(id);
+        submit(running, "", Command::Release(Hold { lease, lock: "nightly", token }));
+        let (by, reason, urgency) = ("ops", "the file came late", Urgency::Cooling);
+        submit(running, "", Command::Force { lock: "nightly", token, by, reason, urgency });
+        let forced = || (!records(&file, "force").is_empty()).then_some(());
+        wait("the act is written", forced);
+    });
+    let acts = records(&file, "force");
+    assert_eq!(acts.len(), 1, "{acts:?}");
+    assert_eq!((&acts[0]["target"], &acts[0]["who"]), (&"nightly".into(), &"ops".into()));
+    assert_eq!(acts[0]["why"], "the file came late");
 }

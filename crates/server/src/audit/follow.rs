@@ -11,6 +11,7 @@ use tenure_types::Revision;
 use tokio::sync::oneshot;
 
 use super::position::AuditResume;
+use super::recent::RecentKind;
 use super::record::{self, AuditOutcome, AuditRecord};
 use crate::member::{LoopEvent, MemberHandle, TrySubmitError};
 
@@ -77,7 +78,7 @@ async fn read(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRe
 /// Records an act, and waits as long as there is no room for it.
 async fn put(member: &MemberHandle, act: &AuditRecord<'_>) {
     let line = act.line().into();
-    while !member.audit().try_put(&line) {
+    while !member.audit().try_put(&line, RecentKind::Act) {
         tokio::time::sleep(FULL).await;
     }
 }

@@ -4,15 +4,17 @@
 //! whichever member and API it came through, and also if this member applies it later. Denied calls and acts that are
 //! not in the history, such as backups, are recorded where they happen. These never wait for the file: they go into a
 //! bounded queue, and are dropped and counted if the queue is full. The newest records are also kept in memory.
+//!
+//! Records that the file does not take are written again until it takes them. Until then nothing is taken out of the
+//! queue, and the position does not move.
 
 mod follow;
 mod position;
+mod recent;
 mod record;
+mod target;
 
-use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -27,14 +29,18 @@ use tokio::sync::Notify;
 use crate::os;
 pub(crate) use follow::follow;
 use position::{AuditResume, PositionFile};
+pub(crate) use recent::RECENT_MAX;
+use recent::{RecentKind, RecentRecords};
 pub(crate) use record::{AuditOutcome, AuditRecord};
+use target::AuditTarget;
 
 /// The most records that wait for the file.
 const WAITING_MAX: usize = 8_192;
-/// How often the position is saved while there are no acts.
+/// How often the records are synced and the position is saved. After a crash, what is in the file beyond the position
+/// is recognised there.
 const SAVE: Duration = Duration::from_secs(1);
-/// The most records that are kept in memory, for readers of the APIs and of the health listener.
-pub(crate) const RECENT_MAX: usize = 1_000;
+/// The pause before records that the file did not take are written again.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// Where the audit log is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +57,7 @@ pub enum AuditTo {
 /// The audit log of a member.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog {
-    recent: Mutex<VecDeque<Arc<str>>>,
+    recent: Mutex<RecentRecords>,
     sink: OnceLock<SyncSender<AuditItem>>,
     /// Notified when the history has changed.
     news: Notify,
@@ -69,28 +75,6 @@ enum AuditItem {
     Reached(Revision),
 }
 
-/// Where the thread writes to.
-enum AuditTarget {
-    Stderr,
-    File(BufWriter<File>),
-}
-
-impl AuditTarget {
-    /// Writes lines and returns how many are lost.
-    fn write(&mut self, lines: &[Arc<str>]) -> u64 {
-        match self {
-            Self::Stderr => lines.iter().filter(|line| !crate::log::print(line)).count() as u64,
-            Self::File(file) => {
-                let written = lines.iter().try_for_each(|line| file.write_all(line.as_bytes()));
-                let Err(error) = written.and_then(|()| file.flush()) else { return 0 };
-                // Some of them may be in the file; count all, so that the loss is never too small.
-                tracing::error!(cause = %error, records = lines.len(), "cannot write the audit log");
-                lines.len() as u64
-            }
-        }
-    }
-}
-
 impl AuditLog {
     /// Writes records from now on. The position is kept in the data directory. Returns where the acts of the history
     /// continue. The first call decides; later calls change nothing.
@@ -104,10 +88,10 @@ impl AuditLog {
         let (resume, target) = match to {
             // What is kept in memory begins anew, with what the history still has.
             AuditTo::Memory => return Ok(AuditResume::default()),
-            AuditTo::Stderr => (position.resume(None)?, AuditTarget::Stderr),
+            AuditTo::Stderr => (position.resume(None)?, AuditTarget::Stderr(Vec::new())),
             AuditTo::File(path) => {
                 let resume = position.resume(Some(path))?;
-                (resume, AuditTarget::File(BufWriter::new(open(path)?)))
+                (resume, AuditTarget::open(path)?)
             }
         };
         let (sender, items) = sync_channel(WAITING_MAX);
@@ -121,31 +105,28 @@ impl AuditLog {
     /// Records a denied call, or an act that is not in the history. Never waits.
     pub(crate) fn record(&self, record: &AuditRecord<'_>) {
         let line: Arc<str> = record.line().into();
-        if !self.try_put(&line) {
-            self.keep(line);
+        let kind = RecentKind::of(record);
+        if !self.try_put(&line, kind) {
+            self.keep(line, kind);
             self.dropped.inc();
         }
     }
 
     /// Records a line if there is room for it, and returns whether there was.
-    fn try_put(&self, line: &Arc<str>) -> bool {
+    fn try_put(&self, line: &Arc<str>, kind: RecentKind) -> bool {
         if let Some(sink) = self.sink.get()
             && sink.try_send(AuditItem::Line(line.clone())).is_err()
         {
             return false;
         }
-        self.keep(line.clone());
+        self.keep(line.clone(), kind);
         true
     }
 
     /// Keeps a record in memory and counts it.
-    fn keep(&self, line: Arc<str>) {
+    fn keep(&self, line: Arc<str>, kind: RecentKind) {
         self.recorded.inc();
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.len() == RECENT_MAX {
-            recent.pop_front();
-        }
-        recent.push_back(line);
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).add(kind, line);
     }
 
     /// Declares that all acts up to this revision were recorded.
@@ -175,15 +156,14 @@ impl AuditLog {
 
     /// The newest records, oldest first, at most `most`.
     pub(crate) fn recent(&self, most: usize) -> Vec<Arc<str>> {
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.iter().skip(recent.len().saturating_sub(most)).cloned().collect()
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).newest(most)
     }
 
     /// Registers its metrics.
     pub(crate) fn register(&self, to: &mut Registry) {
         let help = "Administrative acts and denied calls that were recorded";
         to.register("audit_records", help, self.recorded.clone());
-        let help = "Audit records that were not written because the file did not take them";
+        let help = "Audit records that were not written because too many waited for the file";
         to.register("audit_records_dropped", help, self.dropped.clone());
     }
 
@@ -200,42 +180,24 @@ impl AuditLog {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let mut lines = Vec::new();
             for item in first.into_iter().chain(items.try_iter().take(WAITING_MAX)) {
                 match item {
-                    AuditItem::Line(line) => lines.push(line),
+                    AuditItem::Line(line) => target.add(&line),
                     AuditItem::Reached(revision) => unsaved = Some(revision),
                 }
             }
-            self.dropped.inc_by(target.write(&lines));
-            // Acts are rare and changes are many: the position follows acts at once, and changes from time to time.
+            self.dropped.inc_by(target.write(RETRY));
             let now_us = os::now_us();
-            let is_due =
-                !lines.is_empty() || now_us.saturating_sub(saved_at_us) >= os::micros(SAVE);
+            let is_due = now_us.saturating_sub(saved_at_us) >= os::micros(SAVE);
             if let Some(reached) = unsaved.filter(|_| is_due) {
                 (unsaved, saved_at_us) = (None, now_us);
-                if let Err(error) = position.save(reached) {
+                // The position must not be ahead of the records that a power loss leaves.
+                if let Err(error) = target.sync().and_then(|()| position.save(reached)) {
                     tracing::warn!(cause = %error, "cannot save the position of the audit log");
                 }
             }
         }
     }
-}
-
-/// Opens an audit file at its end. A line that a crash has cut is ended first.
-fn open(path: &Path) -> io::Result<File> {
-    // Only the owner may read it: reasons and names are not for everyone.
-    let mut options = OpenOptions::new();
-    let mut file = options.append(true).read(true).create(true).mode(0o600).open(path)?;
-    let mut last = [b'\n'];
-    if file.metadata()?.len() > 0 {
-        file.seek(SeekFrom::End(-1))?;
-        file.read_exact(&mut last)?;
-    }
-    if last != [b'\n'] {
-        file.write_all(b"\n")?;
-    }
-    Ok(file)
 }
 
 #[cfg(test)]

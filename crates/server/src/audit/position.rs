@@ -4,7 +4,7 @@
 //! the records of a crash. The end of the audit file itself then says which records need not be written again.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -67,7 +67,9 @@ impl PositionFile {
     /// Records that all acts up to this revision are written.
     pub(super) fn save(&self, reached: Revision) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        fs::write(&new, format!("{} {}\n", self.lineage, reached.0))?;
+        let mut file = File::create(&new)?;
+        file.write_all(format!("{} {}\n", self.lineage, reached.0).as_bytes())?;
+        file.sync_all()?;
         fs::rename(new, &self.path)
     }
 

@@ -75,6 +75,10 @@ impl<'a> AuditRecord<'a> {
         self
     }
 
+    pub(super) fn outcome(&self) -> AuditOutcome<'a> {
+        self.outcome
+    }
+
     /// The record as one line.
     pub(crate) fn line(&self) -> String {
         let mut line = Map::new();
@@ -104,8 +108,8 @@ pub(super) fn of_recorded(
 /// Whether an event may belong to an administrative act: decides without a copy, for every event of the cluster.
 fn is_candidate(event: &Recorded<'_>) -> bool {
     match event.cause() {
-        // Cooling that an operator has cut short; most coolings end by themselves.
-        Cause::Cooled => event.is_by_caller(),
+        // A cooling or a min hold that an operator has cut short; most of them end by themselves.
+        Cause::Cooled | Cause::MinHoldOver => event.is_by_caller(),
         Cause::Forced
         | Cause::Revoked
         | Cause::LimitsSet
@@ -132,7 +136,7 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
         }
     };
     let act = match (event.cause, &event.subject) {
-        (Cause::Forced | Cause::Cooled, _) => "force",
+        (Cause::Forced | Cause::Cooled | Cause::MinHoldOver, _) => "force",
         (Cause::Revoked, Subject::Lease(_)) if is_operator => "revoke",
         (Cause::LimitsSet, _) => "set_limits",
         (Cause::LevelRaised, _) => "raise_level",
