@@ -493,15 +493,45 @@ impl ClientShared {
     }
 }
 
-/// Converts the cause of a loss from the wire.
+/// Converts the cause of a loss from the wire. Every cause is listed, so that the author of a new one has to decide.
 pub(crate) fn cause(cause: v1::Cause) -> Cause {
+    use v1::Cause as Wire;
     match cause {
-        v1::Cause::Expired => Cause::Expired,
-        v1::Cause::Revoked => Cause::Revoked,
-        v1::Cause::Forced => Cause::Forced,
-        v1::Cause::MaxHold => Cause::MaxHold,
-        v1::Cause::NoProgress => Cause::NoProgress,
-        _ => Cause::Gone,
+        Wire::Expired => Cause::Expired,
+        Wire::Revoked => Cause::Revoked,
+        Wire::Forced => Cause::Forced,
+        Wire::MaxHold => Cause::MaxHold,
+        Wire::NoProgress => Cause::NoProgress,
+        // The cluster does not know the cause, or is newer than this client.
+        Wire::Unspecified
+        // The client itself gave the lock back, in another process or task.
+        | Wire::Released
+        | Wire::HandedOn
+        // These end no hold.
+        | Wire::Granted
+        | Wire::Upgraded
+        | Wire::Downgraded
+        | Wire::Updated
+        | Wire::Cooled
+        | Wire::DelayOver
+        | Wire::MinHoldOver
+        | Wire::Vacant
+        | Wire::Queued
+        | Wire::Left
+        | Wire::WaitTimeout
+        | Wire::Superseded
+        | Wire::TooManySlots
+        | Wire::GrantedElsewhere
+        | Wire::Deadlock
+        | Wire::LeaseGranted
+        | Wire::KeyPut
+        | Wire::KeyDeleted
+        | Wire::LimitsSet
+        | Wire::LevelRaised
+        | Wire::AccessChanged
+        | Wire::Drained
+        | Wire::Undrained
+        | Wire::Resized => Cause::Gone,
     }
 }
 

@@ -9,7 +9,7 @@ use tenure_types::{
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::access::Access;
+use crate::access::{Access, KnownPrincipal};
 use crate::codec::{EntryPayload, EventRef, Malformed, open_entry, put_outcome};
 use crate::command::{GroupKey, PoolKey, Reopening};
 use crate::event::{TimeLabel, WallClock};
@@ -131,6 +131,8 @@ pub(crate) struct Work {
     /// The principal of the command being executed, if it can own something. Kept for the next command, which often
     /// has the same.
     pub(crate) caller: Option<Name>,
+    /// What the access rules say of this principal, if the command before had the same.
+    pub(crate) known: Option<KnownPrincipal>,
     /// The owner that this principal is, if it owns anything. Looked up once for each command.
     pub(crate) caller_owner: Option<OwnerId>,
     /// How many more places and holders the commands of this entry may visit in search of deadlocks.

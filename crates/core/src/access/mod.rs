@@ -3,6 +3,7 @@
 //! `docs/internals/access.md` has the exact rules.
 
 mod change;
+mod known;
 mod required;
 mod scope;
 mod setters;
@@ -16,6 +17,7 @@ pub use change::{
     AccessChange, CREDENTIALS_PER_PRINCIPAL, IssuerKeys, NewCertificateRule, NewCredential,
     NewIssuer, NewPrincipal, NewRule, ROLES_PER_PRINCIPAL, RULES_PER_ROLE, Replacement,
 };
+pub(crate) use known::{KnownPrincipal, Permissions};
 pub use required::{Requirement, required};
 pub use setters::QuotaSetters;
 

@@ -2,7 +2,7 @@
 
 use tenure_types::{Verb, VerbSet};
 
-use super::Access;
+use super::{Access, Permissions};
 use crate::request::{Ask, Command, Purpose, Revoker};
 
 /// What a command requires of its principal.
@@ -75,25 +75,53 @@ pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
 impl Access {
     /// Checks a requirement. Returns the missing verb as an error.
     pub fn check(&self, principal: &str, requirement: Requirement<'_>) -> Result<(), Verb> {
-        let (allowed, verb) = match requirement {
+        requirement.check(&Named { access: self, principal })
+    }
+}
+
+/// A principal whose rules are looked up for every question.
+struct Named<'a> {
+    access: &'a Access,
+    principal: &'a str,
+}
+
+impl Permissions for Named<'_> {
+    fn knows(&self) -> bool {
+        self.access.knows(self.principal)
+    }
+
+    fn may(&self, verb: Verb, name: &str) -> bool {
+        self.access.may(self.principal, verb, name)
+    }
+
+    fn may_somewhere(&self, verbs: VerbSet) -> bool {
+        self.access.may_somewhere(self.principal, verbs)
+    }
+}
+
+impl Requirement<'_> {
+    /// Checks the requirement. Returns the missing verb as an error.
+    #[inline]
+    pub(crate) fn check(self, principal: &impl Permissions) -> Result<(), Verb> {
+        let (allowed, verb) = match self {
             // A refusal must name a verb. There is none for "known", so it names this one.
-            Requirement::Known => (self.knows(principal), Verb::Acquire),
-            Requirement::Somewhere(verbs) => (self.may_somewhere(principal, verbs), first(verbs)),
+            Requirement::Known => (principal.knows(), Verb::Acquire),
+            Requirement::Somewhere(verbs) => (principal.may_somewhere(verbs), first(verbs)),
             Requirement::Name(verbs, name) => {
-                (verbs.iter().any(|verb| self.may(principal, verb, name)), first(verbs))
+                (verbs.iter().any(|verb| principal.may(verb, name)), first(verbs))
             }
             Requirement::Each(verb, asks) => {
-                let each = asks.iter().all(|ask| self.may(principal, verb, ask.lock));
+                let each = asks.iter().all(|ask| principal.may(verb, ask.lock));
                 // A command without any lock is refused for that reason later, but only if its caller is known. With
                 // locks, a caller that may acquire them is known.
-                let known = !asks.is_empty() || self.knows(principal);
+                let known = !asks.is_empty() || principal.knows();
                 (each && known, verb)
             }
             Requirement::EachBoth(verb, other, asks) => {
-                self.check(principal, Requirement::Each(verb, asks))?;
-                return self.check(principal, Requirement::Each(other, asks));
+                Requirement::Each(verb, asks).check(principal)?;
+                return Requirement::Each(other, asks).check(principal);
             }
-            Requirement::Cluster(verb) => (self.may(principal, verb, ""), verb),
+            Requirement::Cluster(verb) => (principal.may(verb, ""), verb),
         };
         if allowed { Ok(()) } else { Err(verb) }
     }

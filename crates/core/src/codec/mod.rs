@@ -20,6 +20,7 @@ pub use entry::{EntryPayload, open_entry, seal_entry, seal_entry_of, seal_labell
 pub(crate) use event::{EventRef, SubjectRef, get_event, get_label, put_event, put_label};
 pub use read::Malformed;
 pub(crate) use read::Reader;
-pub use request::{command_bytes, decode_request, encode_request, raised_level};
+pub(crate) use request::decode_with_command;
+pub use request::{decode_request, encode_request, raised_level};
 pub use snapshot::{BadSnapshot, Frozen, SnapshotReader, snapshot_hash};
 pub(crate) use write::Writer;

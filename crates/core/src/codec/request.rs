@@ -38,25 +38,25 @@ pub fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
 
 /// Decodes a request. The machine validates its values.
 pub fn decode_request(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
-    let mut reader = Reader::new(bytes);
-    let (principal, id) = get_head(&mut reader)?;
-    let command = get_command(&mut reader)?;
-    reader.end()?;
-    Ok(Request { principal, id, command })
+    decode_with_command(bytes).map(|(request, _)| request)
 }
 
-/// Returns the bytes of a request's command alone.
-pub fn command_bytes(bytes: &[u8]) -> Result<&[u8], Malformed> {
+/// Decodes a request, and returns with it the bytes of its command, by which the machine recognises a repetition.
+#[inline]
+pub(crate) fn decode_with_command(bytes: &[u8]) -> Result<(Request<'_>, &[u8]), Malformed> {
     let mut reader = Reader::new(bytes);
-    get_head(&mut reader)?;
-    let rest = reader.remaining();
-    Ok(&bytes[bytes.len() - rest..])
+    let (principal, id) = get_head(&mut reader)?;
+    let encoded = &bytes[bytes.len() - reader.remaining()..];
+    let command = get_command(&mut reader)?;
+    reader.end()?;
+    Ok((Request { principal, id, command }, encoded))
 }
 
 /// The level that a request would raise the cluster to; `None` for any other request. Decodes only as much of the
 /// request as that takes.
 pub fn raised_level(bytes: &[u8]) -> Option<u16> {
-    let mut reader = Reader::new(command_bytes(bytes).ok()?);
+    let mut reader = Reader::new(bytes);
+    get_head(&mut reader).ok()?;
     (reader.u8().ok()? == RAISE_LEVEL).then(|| reader.u16().ok())?
 }
 

@@ -37,9 +37,11 @@ impl Machine {
             return Ok(());
         }
         let requirement = required(&request.command);
-        self.access
-            .check(self.deciding(request.principal), requirement)
-            .map_err(|verb| Refusal::Forbidden { verb })
+        let checked = match &self.now.known {
+            Some(known) => requirement.check(known),
+            None => self.access.check(self.deciding(request.principal), requirement),
+        };
+        checked.map_err(|verb| Refusal::Forbidden { verb })
     }
 
     /// Removes from a refusal what tells of the leases of others, for each lock that the principal may not read.
@@ -66,6 +68,7 @@ impl Machine {
         let old_bytes = self.access.bytes;
         let setter = self.quota_setter(principal);
         let changed = Arc::make_mut(&mut self.access).change_by(change, setter.as_ref())?;
+        self.now.known = None;
         self.state_bytes = self.state_bytes - old_bytes + self.access.bytes;
         let revoked = change.revokes().is_some_and(|name| self.revoke_principal(name));
         if changed || revoked {

@@ -239,7 +239,7 @@ impl Machine {
     }
 
     /// The principal against whose quotas the locks and bytes of a lease count.
-    fn payer(&self, who: &Who<'_>) -> Payer<'_> {
+    fn payer(&self, who: &Who<'_>) -> Option<Payer<'_>> {
         match who {
             Who::Known(slot) => self.owner_pays(self.leases.at(*slot).owner),
             Who::New(_) => self.caller_pays(),

@@ -5,7 +5,6 @@ use tenure_types::{LeaseId, Limit, PlaceNumber, Refusal, Revision};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::name;
-use crate::codec::command_bytes;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
 use crate::request::{Command, LEVEL_REPAIRED_SHARES, LeaseRef, Request, RequestId};
@@ -30,11 +29,12 @@ const KEY_REQUEST_BYTES: u64 = 128;
 
 impl Machine {
     /// Executes a request unless it was executed before. A renewal is not remembered, because repeating it only extends
-    /// a lease and its answer can be long. Returns an error if the request id itself is refused.
+    /// a lease and its answer can be long. `command` are the encoded bytes of the command alone, whose hash identifies
+    /// it: a repetition may carry another `done`. Returns an error if the request id itself is refused.
     pub(super) fn execute_once(
         &mut self,
         request: &Request<'_>,
-        bytes: &[u8],
+        command: &[u8],
     ) -> Result<Outcome, Refusal> {
         match request.id {
             RequestId::None => {
@@ -43,9 +43,9 @@ impl Machine {
             }
             RequestId::Seq { lease, seq, done } => {
                 let slot = self.own_lease(lease)?;
-                self.execute_numbered(slot, seq, done, request, bytes)
+                self.execute_numbered(slot, seq, done, request, command)
             }
-            RequestId::Key(key) => self.execute_keyed(request.principal, key, request, bytes),
+            RequestId::Key(key) => self.execute_keyed(request.principal, key, request, command),
         }
     }
 
@@ -55,7 +55,7 @@ impl Machine {
         seq: u64,
         done: u64,
         request: &Request<'_>,
-        bytes: &[u8],
+        command: &[u8],
     ) -> Result<Outcome, Refusal> {
         self.forget_requests(lease, done);
         let record = self.leases.at_mut(lease);
@@ -64,7 +64,7 @@ impl Machine {
         if seq <= done {
             return Err(Refusal::RequestStale);
         }
-        let hash = request_hash(bytes);
+        let hash = xxh3_64(command);
         let (_, found) = self.find_numbered(lease, seq);
         if let Some(found) = found
             && !mutant!("repeated_request_runs_again")
@@ -106,12 +106,12 @@ impl Machine {
         principal: &str,
         key: &str,
         request: &Request<'_>,
-        bytes: &[u8],
+        command: &[u8],
     ) -> Result<Outcome, Refusal> {
         self.check_name(key)?;
         self.check_limit(Limit::NameBytes, principal.len() as u64)?;
         self.forget_old_keys();
-        let hash = request_hash(bytes);
+        let hash = xxh3_64(command);
         let index = (Box::from(principal), name(key));
         if let Some(&found) = self.key_requests_by_key.get(&index) {
             let record = self.key_requests.at(found);
@@ -297,9 +297,4 @@ impl Remembered {
             },
         }
     }
-}
-
-/// Identifies a command. The hash covers the command alone, because a repetition may carry another `done`.
-fn request_hash(bytes: &[u8]) -> u64 {
-    xxh3_64(command_bytes(bytes).expect("the request was read before"))
 }

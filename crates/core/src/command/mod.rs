@@ -29,7 +29,7 @@ mod upgrade;
 
 use tenure_types::{InvalidName, Limit, Name, Refusal};
 
-use crate::codec::decode_request;
+use crate::codec::decode_with_command;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
 use crate::request::{Command, LeaseRef, Request};
@@ -53,14 +53,14 @@ impl Machine {
     /// Executes one encoded request.
     pub(crate) fn execute(&mut self, bytes: &[u8]) -> Outcome {
         // Borrowed and not moved: a request has some 300 bytes.
-        let outcome = match &decode_request(bytes) {
+        let outcome = match &decode_with_command(bytes) {
             // The same refusal as from a build that does not know the command: it must change nothing.
-            Ok(request) if self.level < request.command.level() => Err(Refusal::Malformed),
-            // A request of a stranger is not remembered, or strangers could fill the memory of requests.
-            Ok(request) => self.authorise(request).and_then(|()| {
+            Ok((request, _)) if self.level < request.command.level() => Err(Refusal::Malformed),
+            Ok((request, command)) => {
                 self.set_caller(request.principal);
-                self.execute_once(request, bytes)
-            }),
+                // A request of a stranger is not remembered, or strangers could fill the memory of requests.
+                self.authorise(request).and_then(|()| self.execute_once(request, command))
+            }
             Err(_) => Err(Refusal::Malformed),
         };
         outcome.unwrap_or_else(|refusal| self.dated(Err(refusal)))

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use tenure_types::{Name, Quota, Refusal};
 
-use crate::access::acting;
+use crate::access::{KnownPrincipal, acting};
 use crate::machine::Machine;
 use crate::request::{LEVEL_ACCESS, LEVEL_RECORDS, LEVEL_REPAIRED_SHARES};
 use crate::state::due::DueKind;
@@ -12,8 +12,15 @@ use crate::state::owner::{EndedUsage, OwnerId, Owners, Usage};
 use crate::state::record::{Grant, GrantState, IN_LEASE, Key, Lease, Place};
 use crate::state::slab::SlabIndex;
 
-/// The principal that pays for a command, with what it uses so far; `None` if no principal does.
-pub(super) type Payer<'a> = Option<(&'a Name, Usage)>;
+/// The principal that pays for a command.
+#[derive(Clone, Copy)]
+pub(super) struct Payer<'a> {
+    name: &'a Name,
+    /// What it uses so far.
+    used: Usage,
+    /// What the access rules say of it, if that is known without looking.
+    known: Option<&'a KnownPrincipal>,
+}
 
 impl Machine {
     /// Remembers the principal of the command that is about to be executed.
@@ -26,8 +33,13 @@ impl Machine {
         let is_same = |caller: &Name| caller.as_bytes() == principal.as_bytes();
         if !named {
             self.now.caller = None;
+            self.now.known = None;
         } else if !self.now.caller.as_ref().is_some_and(is_same) {
             self.now.caller = Name::new(principal).ok();
+            self.now.known = None;
+        } else if self.now.known.is_none() {
+            // Callers that take turns would make a copy for every command.
+            self.now.known = Some(KnownPrincipal::of(&self.access, principal));
         }
         let caller = self.now.caller.as_ref();
         self.now.caller_owner = caller.and_then(|caller| self.owners.find(caller.as_bytes()));
@@ -63,39 +75,42 @@ impl Machine {
     }
 
     /// The principal of the present command as a payer.
-    pub(super) fn caller_pays(&self) -> Payer<'_> {
+    pub(super) fn caller_pays(&self) -> Option<Payer<'_>> {
         let used = self.now.caller_owner.and_then(|id| self.owners.get(id)).map(|owner| owner.used);
-        self.now.caller.as_ref().map(|name| (name, used.unwrap_or_default()))
+        let known = self.now.known.as_ref();
+        self.now.caller.as_ref().map(|name| Payer { name, used: used.unwrap_or_default(), known })
     }
 
     /// An owner as a payer.
-    pub(super) fn owner_pays(&self, owner: Option<OwnerId>) -> Payer<'_> {
-        owner.and_then(|id| self.owners.get(id)).map(|owner| (&owner.name, owner.used))
+    pub(super) fn owner_pays(&self, owner: Option<OwnerId>) -> Option<Payer<'_>> {
+        let known = self.now.known.as_ref().filter(|_| self.is_callers(owner));
+        let owner = owner.and_then(|id| self.owners.get(id));
+        owner.map(|owner| Payer { name: &owner.name, used: owner.used, known })
     }
 
     /// Refuses what would take a principal beyond a quota.
     #[inline]
     pub(super) fn check_quota(
         &self,
-        payer: Payer<'_>,
+        payer: Option<Payer<'_>>,
         quota: Quota,
         more: u64,
     ) -> Result<(), Refusal> {
         match payer {
             // A quota may have been lowered below what is in use: what needs no more is still allowed.
-            Some((name, used)) if more > 0 => self.check_quota_of(name, used, quota, more),
+            Some(payer) if more > 0 => self.check_quota_of(payer, quota, more),
             _ => Ok(()),
         }
     }
 
     fn check_quota_of(
         &self,
-        name: &Name,
-        used: Usage,
+        Payer { name, used, known }: Payer<'_>,
         quota: Quota,
         more: u64,
     ) -> Result<(), Refusal> {
-        let Some((bound, set_by)) = self.access.quota(name, quota) else { return Ok(()) };
+        let found = known.map_or_else(|| self.access.quota(name, quota), |it| it.quota(quota));
+        let Some((bound, set_by)) = found else { return Ok(()) };
         let asked = used.of(quota).saturating_add(more);
         let counted = if mutant!("quota_checked_after_the_fact") { used.of(quota) } else { asked };
         if counted > bound {

@@ -1,0 +1,60 @@
+//! Copies what the access rules say of one principal, so that nothing is looked up for its next commands.
+
+use alloc::vec::Vec;
+use tenure_types::{Quota, QuotaSource, Verb, VerbSet};
+
+use super::{Access, Rule};
+use crate::request::OWN_KEYS;
+
+/// What one principal may do, if identity is enabled.
+pub(crate) trait Permissions {
+    /// Whether its commands are accepted at all.
+    fn knows(&self) -> bool;
+
+    /// Whether it may do something with a name. The empty name stands for the cluster itself.
+    fn may(&self, verb: Verb, name: &str) -> bool;
+
+    /// Whether it may do one of these things with some name.
+    fn may_somewhere(&self, verbs: VerbSet) -> bool;
+}
+
+/// The rules and quotas of one principal that is no member. A copy, so it is outdated when the access rules change.
+pub(crate) struct KnownPrincipal {
+    is_active: bool,
+    /// The rules of all its roles.
+    rules: Vec<Rule>,
+    quotas: [Option<(u64, QuotaSource)>; Quota::OF_STATE.len()],
+}
+
+impl KnownPrincipal {
+    pub(crate) fn of(access: &Access, principal: &str) -> Self {
+        Self {
+            is_active: access.active(principal).is_some(),
+            rules: access.rules(principal).cloned().collect(),
+            quotas: Quota::OF_STATE.map(|quota| access.quota(principal, quota)),
+        }
+    }
+
+    /// The value of a quota of the state, and where it was set; `None` if there is no bound.
+    #[inline]
+    pub(crate) fn quota(&self, quota: Quota) -> Option<(u64, QuotaSource)> {
+        self.quotas.get(quota as usize).copied().flatten()
+    }
+}
+
+impl Permissions for KnownPrincipal {
+    #[inline]
+    fn knows(&self) -> bool {
+        self.is_active
+    }
+
+    #[inline]
+    fn may(&self, verb: Verb, name: &str) -> bool {
+        let matches = |rule: &Rule| rule.verbs.contains(verb) && name.starts_with(&*rule.prefix);
+        !(verb == Verb::Keys && name.starts_with(OWN_KEYS)) && self.rules.iter().any(matches)
+    }
+
+    fn may_somewhere(&self, verbs: VerbSet) -> bool {
+        self.rules.iter().any(|rule| rule.verbs.meets(verbs))
+    }
+}
