@@ -54,7 +54,7 @@ impl BootstrapResult {
     }
 }
 
-/// Why a member cannot take part in founding a cluster.
+/// Why a member cannot take part in the bootstrap of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// The list does not contain the member.
