@@ -47,7 +47,7 @@ pub(crate) struct PolledLeaders {
 
 /// A lease from its last renewal to its end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct ObservedLease {
     pub(crate) lease: u64,
     /// When the last renewal was requested, and when it was known to be done.
     pub(crate) asked_us: u64,
@@ -113,23 +113,23 @@ impl PolledLeaders {
     }
 
     /// Checks that each lease lived its time and no longer.
-    pub(crate) fn judge(&self, lives: &[Life], ttl_ms: u64) -> Judged {
+    pub(crate) fn judge(&self, leases: &[ObservedLease], ttl_ms: u64) -> Judged {
         let (from, to) = match (self.polls.first(), self.polls.last()) {
             (Some(first), Some(last)) => (first.told_us, last.told_us),
             _ => panic!("no member was ever seen to lead"),
         };
         let leaderless_ms = self.leaderless_us(from, to) / 1_000;
         let mut judged = Judged { leaderless_ms, ..Judged::default() };
-        for life in lives {
-            let lived_us = life.gone_us - life.asked_us;
-            let (before, after) = (self.clock_before(life.asked_us), self.clock_after(life));
+        for lease in leases {
+            let lived_us = lease.gone_us - lease.asked_us;
+            let (before, after) = (self.clock_before(lease.asked_us), self.clock_after(lease));
             let lived_ms = before.zip(after).map(|(before, after)| after.saturating_sub(before));
             if lived_us < ttl_ms * 1_000 || lived_ms.is_some_and(|lived_ms| lived_ms < ttl_ms) {
                 judged.early += 1;
-                judged.said.push(format!("early: {life:?}, {lived_ms:?} ms by the clock"));
+                judged.said.push(format!("early: {lease:?}, {lived_ms:?} ms by the clock"));
             }
-            let (told_us, gone_us) = (life.told_us, life.gone_us);
-            let (lost_us, changes) = (self.leaderless_us(told_us, gone_us), self.changes(life));
+            let (told_us, gone_us) = (lease.told_us, lease.gone_us);
+            let (lost_us, changes) = (self.leaderless_us(told_us, gone_us), self.changes(lease));
             let bound_us = told_us + ttl_ms * 1_000 + lost_us + changes * CHECKPOINT_US;
             let over_us = gone_us.saturating_sub(bound_us);
             let stretch_us = gone_us.saturating_sub(bound_us - changes * CHECKPOINT_US);
@@ -138,7 +138,7 @@ impl PolledLeaders {
             if over_us > SEEN_US {
                 judged.late += 1;
                 judged.said.push(format!(
-                    "late by {over_us} us: {life:?}, {changes} changes, {lost_us} us leaderless"
+                    "late by {over_us} us: {lease:?}, {changes} changes, {lost_us} us leaderless"
                 ));
             }
         }
@@ -156,12 +156,12 @@ impl PolledLeaders {
     }
 
     /// How often the leader changed between the last renewal and the end.
-    fn changes(&self, life: &Life) -> u64 {
-        let first = self.polls.iter().rev().find(|poll| poll.told_us <= life.asked_us);
+    fn changes(&self, lease: &ObservedLease) -> u64 {
+        let first = self.polls.iter().rev().find(|poll| poll.told_us <= lease.asked_us);
         let during = self
             .polls
             .iter()
-            .filter(|poll| poll.told_us > life.asked_us && poll.told_us <= life.gone_us + GAP_US);
+            .filter(|poll| poll.told_us > lease.asked_us && poll.told_us <= lease.gone_us + GAP_US);
         let mut terms: Vec<u64> = first.into_iter().chain(during).map(|poll| poll.term).collect();
         terms.sort_unstable();
         terms.dedup();
@@ -176,9 +176,9 @@ impl PolledLeaders {
 
     /// The first clock value seen after the end. The member that showed the end may have been ahead of the leader,
     /// whose own disk need not be part of the majority: only the clock of a state that contains the end counts.
-    fn clock_after(&self, life: &Life) -> Option<u64> {
+    fn clock_after(&self, lease: &ObservedLease) -> Option<u64> {
         let after =
-            |poll: &&LeaderPoll| poll.asked_us >= life.gone_us && poll.revision >= life.revision;
+            |poll: &&LeaderPoll| poll.asked_us >= lease.gone_us && poll.revision >= lease.revision;
         self.polls.iter().find(after).map(|poll| poll.clock_ms)
     }
 }

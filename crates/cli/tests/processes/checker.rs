@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::history::{Acknowledged, Done, History, Holds, Unsure};
-use crate::common::watch::{Judged, LeaderPoll, Life, PolledLeaders};
+use crate::common::watch::{Judged, LeaderPoll, ObservedLease, PolledLeaders};
 
 fn told(asked_us: u64, told_us: u64, revision: u64, done: Done) -> Acknowledged {
     Acknowledged { asked_us, told_us, once: true, revision, done }
@@ -146,8 +146,9 @@ fn judged(renewed_ms: u64, gone_ms: u64) -> Judged {
     let moments = (0..4_000).step_by(10).chain((4_500..12_000).step_by(10));
     let seen = PolledLeaders::new(moments.map(poll).collect());
     let (asked_us, told_us) = (renewed_ms * 1_000, renewed_ms * 1_000 + 500);
-    let life = Life { lease: 1, asked_us, told_us, gone_us: gone_ms * 1_000, revision: gone_ms };
-    seen.judge(&[life], 3_000)
+    let lease =
+        ObservedLease { lease: 1, asked_us, told_us, gone_us: gone_ms * 1_000, revision: gone_ms };
+    seen.judge(&[lease], 3_000)
 }
 
 #[test]
