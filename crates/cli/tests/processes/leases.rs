@@ -19,7 +19,7 @@ const TTL_MS: u64 = 3_000;
 /// How many leases each renewing client has.
 const RENEWED: u64 = 8;
 /// How many clients renew, and how many fall silent.
-const KEEPERS: u64 = 3;
+const RENEWERS: u64 = 3;
 const SILENT: u64 = 8;
 /// The kills outside a campaign: enough to see that it works.
 const KILLS: usize = 3;
@@ -43,7 +43,7 @@ fn leases_live_their_time_while_leaders_are_killed() {
     let members = cluster.addresses();
     let watch = Watch::begin(&members);
     let counts = Arc::new(Counts::default());
-    let keepers: Vec<_> = (0..KEEPERS)
+    let renewers: Vec<_> = (0..RENEWERS)
         .map(|number| {
             let (members, counts) = (members.clone(), counts.clone());
             std::thread::spawn(move || keep_renewing(members, number, &counts))
@@ -58,7 +58,7 @@ fn leases_live_their_time_while_leaders_are_killed() {
 
     let mut failovers_us = kill_leaders(&mut cluster, kills);
     counts.stop.store(true, Ordering::Release);
-    keepers.into_iter().for_each(|keeper| keeper.join().unwrap());
+    renewers.into_iter().for_each(|renewer| renewer.join().unwrap());
     let leases: Vec<ObservedLease> =
         silent.into_iter().flat_map(|one| one.join().unwrap()).collect();
     cluster.agree(&[0, 1, 2]);
@@ -75,7 +75,7 @@ fn leases_live_their_time_while_leaders_are_killed() {
         "kills kills={kills} renewed={} renewals={renewals} silent={} early={early} late={} \
          stretch_ms={} overshoot_ms={} leaderless_ms={} failover_median_ms={median_ms} failover_p99_ms={p99_ms} \
          violations={violations}",
-        KEEPERS * RENEWED,
+        RENEWERS * RENEWED,
         leases.len(),
         judged.late,
         judged.stretch_ms,
@@ -128,7 +128,7 @@ fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
     // When the last renewal that is known to be done began, for all of these leases.
     let mut since_us = u64::MAX;
     for id in &ids {
-        let line = format!("lease {id} {TTL_MS} keeper-{number}");
+        let line = format!("lease {id} {TTL_MS} renewer-{number}");
         since_us = since_us.min(os::now_us());
         let granted = client.insist(&line, || false);
         granted.expect("it insists").expect("a lease is granted");
