@@ -58,7 +58,7 @@ export interface Answered {
   readonly doubt: boolean;
 }
 
-/** Identifies one incarnation of one cluster. Another one knows nothing of our leases, even if its numbers look the same. */
+/** Identifies one history of one cluster. Another one knows nothing of our leases, even if its numbers look the same. */
 interface ClusterIncarnation {
   readonly cluster: string;
   readonly epoch: number;
