@@ -133,7 +133,7 @@ impl SimCluster {
             };
             let deadline_us = hosted.deadline_us;
             match output {
-                None => return self.rest_operation(node, operation),
+                None => return self.schedule_operation(node, operation),
                 Some(ReconfigureOutput::Done(result)) => {
                     let hosted = process.host.operations.remove(&operation);
                     let request = hosted.expect("it has just stepped").request;
@@ -159,8 +159,8 @@ impl SimCluster {
         }
     }
 
-    /// An operation that waits for a leader or a pause is woken in time.
-    fn rest_operation(&mut self, node: usize, operation: u64) -> CheckResult {
+    /// Schedules the next step of an operation that waits for a leader or for a pause to end.
+    fn schedule_operation(&mut self, node: usize, operation: u64) -> CheckResult {
         let Some(process) = &self.nodes[node].process else { return Ok(()) };
         let Some(hosted) = process.host.operations.get(&operation) else { return Ok(()) };
         let (boot, wake_us) = (self.nodes[node].boot, hosted.machine.wake_us());
