@@ -59,8 +59,8 @@ type Client struct {
 	stop   context.CancelFunc
 }
 
-// An incarnation identifies one life of one cluster. Another one knows nothing of our leases, even if its numbers look
-// the same.
+// An incarnation identifies one history of one cluster. Another one knows nothing of our leases, even if its numbers
+// look the same.
 type incarnation struct {
 	cluster     uint64
 	epoch       uint32

@@ -21,16 +21,16 @@ export function acquireUnder(held: HeldLease, ask: LockRequest): Promise<Guard> 
   return limited(held.core, ask, async (limit, scope) => {
     const leave = held.onLost((loss) => scope.end(held.core.isClosing ? new Closed() : new Lost(loss)));
     scope.onLeave(leave);
-    const turns = await takeTurns(held, ask, limit, scope);
+    const permits = await acquirePermits(held, ask, limit, scope);
     const standing = new StandingRequest(held, ask, limit, true);
     try {
       const granted = await standing.run(scope, undefined);
-      turns.keep(granted.locks.map((it) => it.name));
-      return Guard.of(held, false, granted.locks, granted.at, turns.giveBack);
+      permits.keep(granted.locks.map((it) => it.name));
+      return Guard.of(held, false, granted.locks, granted.at, permits.release);
     } catch (error) {
       // What may still stand in the cluster is left in the background; only then the next request here may go on.
-      if (standing.mayStand) held.core.cleanUp(() => leaveQueues(held, ask).finally(turns.giveBack));
-      else turns.giveBack();
+      if (standing.mayStand) held.core.cleanUp(() => leaveQueues(held, ask).finally(permits.release));
+      else permits.release();
       throw error;
     }
   });
@@ -153,41 +153,41 @@ async function leaveQueue(held: HeldLease, lock: string): Promise<boolean> {
   }
 }
 
-/** The local places of the locks of a request. */
-interface LocalTurns {
+/** The local permits of a request. */
+interface LocalPermits {
   /** Gives back those of the locks that were not granted. */
   keep(granted: readonly string[]): void;
-  giveBack(): void;
+  release(): void;
 }
 
 /** Waits until no other request of this process holds or awaits any of the locks under this lease. */
-async function takeTurns(held: HeldLease, ask: LockRequest, limit: Limit, scope: Scope): Promise<LocalTurns> {
+async function acquirePermits(held: HeldLease, ask: LockRequest, limit: Limit, scope: Scope): Promise<LocalPermits> {
   let taken: string[] = [];
   const keep = (granted: readonly string[]): void => {
     const over = taken.filter((lock) => !granted.includes(lock));
     taken = taken.filter((lock) => granted.includes(lock));
-    over.forEach((lock) => held.leaveTurn(lock));
+    over.forEach((lock) => held.releasePermit(lock));
   };
-  const giveBack = (): void => keep([]);
+  const release = (): void => keep([]);
   try {
     // In one order everywhere, so that two requests never wait for each other.
     for (const lock of [...new Set(ask.locks)].sort()) {
-      if (!held.takeTurnNow(lock)) {
+      if (!held.tryAcquirePermit(lock)) {
         if (ask.waitMs === 0) throw new Refused("HELD", `lock \`${lock}\` is held by this lease`);
-        const turn = held.takeTurn(lock);
+        const waiter = held.acquirePermit(lock);
         try {
-          const waited = await scope.race(within(turn.taken.then(() => true as const), limit.atMs));
+          const waited = await scope.race(within(waiter.taken.then(() => true as const), limit.atMs));
           if (waited === undefined) throw waitTimeout(ask);
         } catch (error) {
-          turn.leave();
+          waiter.leave();
           throw error;
         }
       }
       taken.push(lock);
     }
-    return { keep, giveBack };
+    return { keep, release };
   } catch (error) {
-    giveBack();
+    release();
     throw error;
   }
 }

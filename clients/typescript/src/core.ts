@@ -58,8 +58,8 @@ export interface Answered {
   readonly doubt: boolean;
 }
 
-/** Identifies one life of one cluster. Another one knows nothing of our leases, even if its numbers look the same. */
-interface ClusterLife {
+/** Identifies one history of one cluster. Another one knows nothing of our leases, even if its numbers look the same. */
+interface ClusterIncarnation {
   readonly cluster: string;
   readonly epoch: number;
   readonly incarnation: string;
@@ -76,7 +76,7 @@ export class Core implements ConnectionOwner {
   private readonly closeListeners = new Set<() => void>();
   private readonly cleanups = new Set<Promise<unknown>>();
   private budget = BUDGET;
-  private life: ClusterLife | undefined;
+  private incarnation: ClusterIncarnation | undefined;
 
   constructor(readonly settings: Settings) {
     this.http = new HttpApi(this);
@@ -113,7 +113,7 @@ export class Core implements ConnectionOwner {
       address,
       tls,
       authorization: credentials.authorization(),
-      hello: { client: name, ...(this.life === undefined ? {} : { cluster_id: this.life.cluster }) },
+      hello: { client: name, ...(this.incarnation === undefined ? {} : { cluster_id: this.incarnation.cluster }) },
       leases: this.leaseIds().slice(0, RENEW_MAX),
       withinMs,
     };
@@ -138,12 +138,12 @@ export class Core implements ConnectionOwner {
   /** Checks that a member belongs to our cluster. A cluster that was restored since has ended all of our leases. */
   welcomed(welcome: Welcome): void {
     const met = { cluster: welcome.header.cluster_id, epoch: welcome.epoch, incarnation: welcome.incarnation };
-    const known = this.life;
+    const known = this.incarnation;
     if (known !== undefined && known.cluster !== met.cluster) throw new Error("belongs to another cluster");
     if (known !== undefined && known.epoch > met.epoch) {
       throw new Error("belongs to the cluster as it was before it was restored");
     }
-    this.life = met;
+    this.incarnation = met;
     if (known !== undefined && (known.epoch !== met.epoch || known.incarnation !== met.incarnation)) {
       for (const lease of this.leases.values()) {
         const now = this.clock.read();

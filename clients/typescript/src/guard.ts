@@ -27,7 +27,7 @@ interface GrantState {
   locks: HeldLock[];
   readonly at: bigint;
   /** Gives the local places of the locks back. */
-  readonly turns: () => void;
+  readonly releasePermits: () => void;
   /** How many guards exist. */
   guards: number;
   loss: Loss | undefined;
@@ -56,13 +56,19 @@ export class Guard {
    *
    * @internal
    */
-  static of(held: HeldLease, own: boolean, locks: HeldLock[], at: bigint, turns: () => void = () => undefined): Guard {
+  static of(
+    held: HeldLease,
+    own: boolean,
+    locks: HeldLock[],
+    at: bigint,
+    releasePermits: () => void = () => undefined,
+  ): Guard {
     const grant: GrantState = {
       held,
       own,
       locks,
       at,
-      turns,
+      releasePermits,
       guards: 1,
       loss: undefined,
       controller: undefined,
@@ -78,7 +84,7 @@ export class Guard {
       await held.farewell(locks.map((lock) => lock.token)).catch(() => undefined);
       if (own) await held.revoke();
       else for (const lock of locks) await held.release(lock.name, lock.token).catch(() => undefined);
-      turns();
+      releasePermits();
     });
     throw new Lost(loss);
   }
@@ -261,7 +267,7 @@ export class Guard {
       if (isLost) await held.farewell([lock.token]).catch(() => undefined);
       if (own) await held.revoke();
     });
-    grant.turns();
+    grant.releasePermits();
     return token;
   }
 
@@ -359,7 +365,7 @@ async function finish(grant: GrantState, loss: Loss | undefined): Promise<void> 
   } finally {
     // A lease of its own ends with its guard, whatever became of its locks.
     if (own && !held.isRevoked) held.core.cleanUp(() => held.farewell(tokens).finally(() => held.revoke()));
-    grant.turns();
+    grant.releasePermits();
   }
 }
 

@@ -115,19 +115,19 @@ export class HeldLease {
 
   // Local queues.
 
-  /** Takes the local place of a lock if no other request of this process has it under this lease. */
-  takeTurnNow(lock: string): boolean {
+  /** Acquires the local permit of a lock if no other request of this process has it under this lease. */
+  tryAcquirePermit(lock: string): boolean {
     if (this.busy.has(lock)) return false;
     this.busy.set(lock, []);
     return true;
   }
 
-  /** Waits for the local place of a lock. `leave` gives up waiting. */
-  takeTurn(lock: string): { readonly taken: Promise<void>; leave(): void } {
+  /** Waits for the local permit of a lock. `leave` gives up waiting. */
+  acquirePermit(lock: string): { readonly taken: Promise<void>; leave(): void } {
     const queue = this.busy.get(lock);
     if (queue === undefined) {
       this.busy.set(lock, []);
-      return { taken: Promise.resolve(), leave: () => this.leaveTurn(lock) };
+      return { taken: Promise.resolve(), leave: () => this.releasePermit(lock) };
     }
     let wake!: () => void;
     let has = false;
@@ -139,15 +139,15 @@ export class HeldLease {
     });
     queue.push(wake);
     const leave = (): void => {
-      if (has) return this.leaveTurn(lock);
+      if (has) return this.releasePermit(lock);
       const at = queue.indexOf(wake);
       if (at >= 0) queue.splice(at, 1);
     };
     return { taken, leave };
   }
 
-  /** Gives the local place of a lock to the next request. */
-  leaveTurn(lock: string): void {
+  /** Gives the local permit of a lock to the next request. */
+  releasePermit(lock: string): void {
     const next = this.busy.get(lock)?.shift();
     if (next === undefined) this.busy.delete(lock);
     else next();

@@ -80,7 +80,7 @@ fn peers() {
     let metric = |system: &str, workload: &str, metric: &str| {
         let mut samples =
             samples.iter().filter(|it| it["system"] == system && it["workload"] == workload);
-        samples.find_map(|it| it["figures"][metric].as_f64()).unwrap_or_else(|| {
+        samples.find_map(|it| it["metrics"][metric].as_f64()).unwrap_or_else(|| {
             panic!("no {metric} of {workload} of {system} in\n{errors}");
         })
     };

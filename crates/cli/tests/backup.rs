@@ -285,21 +285,21 @@ fn the_last_member_s_disk_brings_a_cluster_back_after_a_lost_quorum() {
     assert_eq!(json(&said, "epoch"), "1");
     assert!(!new.join("copied").exists());
 
-    let mut life = empty();
-    let at = life.add();
-    fs::rename(&new, life.data(at)).unwrap();
-    life.start(at, &[]);
-    life.leader();
+    let mut restored = empty();
+    let at = restored.add();
+    fs::rename(&new, restored.data(at)).unwrap();
+    restored.start(at, &[]);
+    restored.leader();
     for key in 0..30 {
-        let value = field(&life.ok(&format!("get key/{key}")), "value");
+        let value = field(&restored.ok(&format!("get key/{key}")), "value");
         assert_eq!(value, Some(key.to_string()), "key/{key}");
     }
-    life.ok("lease 1 60000 ana");
-    let token: u64 = field(&life.ok("lock 1 deploy"), "token").unwrap().parse().unwrap();
+    restored.ok("lease 1 60000 ana");
+    let token: u64 = field(&restored.ok("lock 1 deploy"), "token").unwrap().parse().unwrap();
     assert!(token > old);
-    let members = life.ok("members");
+    let members = restored.ok("members");
     assert!(members.starts_with("ok count=1 "), "{members}");
-    grow_to_three(&mut life);
+    grow_to_three(&mut restored);
 }
 
 #[test]

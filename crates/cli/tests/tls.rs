@@ -3,31 +3,31 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use crate::authority::{Authority, Papers};
+use crate::authority::{Authority, CertificateFiles};
 use crate::common::{Cluster, Process, TENURE, field, tenure, wait};
 use tenure_server::tls::DialTrust;
 
 /// Three members that use certificates.
-fn found(name: &str) -> (Cluster, Authority, Vec<Papers>) {
+fn found(name: &str) -> (Cluster, Authority, Vec<CertificateFiles>) {
     let mut cluster = Cluster::new();
     let authority = Authority::new(cluster.dir.path(), name);
     cluster.trust = Some(DialTrust::load(&authority.sign("somebody").ca, None).unwrap());
     for _ in 0..3 {
         cluster.add();
     }
-    let papers: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
+    let cert_files: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
     let listed =
         cluster.members.iter().map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
     let listed = listed.collect::<Vec<_>>().join(",");
-    for (at, papers) in papers.iter().enumerate() {
-        start(&mut cluster, at, papers, &["--bootstrap", &listed]);
+    for (at, cert_files) in cert_files.iter().enumerate() {
+        start(&mut cluster, at, cert_files, &["--bootstrap", &listed]);
     }
     cluster.leader();
-    (cluster, authority, papers)
+    (cluster, authority, cert_files)
 }
 
-fn start(cluster: &mut Cluster, at: usize, papers: &Papers, more: &[&str]) {
-    let flags = papers.flags();
+fn start(cluster: &mut Cluster, at: usize, cert_files: &CertificateFiles, more: &[&str]) {
+    let flags = cert_files.flags();
     let flags: Vec<_> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
     cluster.start(at, &flags);
 }
@@ -43,7 +43,7 @@ fn one_member_logs(cluster: &Cluster, others: &[usize], what: &str) {
 
 #[test]
 fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
-    let (mut cluster, authority, papers) = found("ours");
+    let (mut cluster, authority, cert_files) = found("ours");
     cluster.ok("lease 7 60000 worker");
     let token = field(&cluster.ok("lock 7 deploy"), "token");
     assert!(token.is_some());
@@ -56,11 +56,11 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let plain = ["backup", file.to_str().unwrap(), "--addr", &address];
     assert_eq!(tenure(&plain).code, Some(69));
     assert!(!file.exists());
-    let trusting = [&plain[..], &["--tls-ca", papers[0].ca.to_str().unwrap()]].concat();
+    let trusting = [&plain[..], &["--tls-ca", cert_files[0].ca.to_str().unwrap()]].concat();
     let taken = tenure(&trusting);
     assert!(taken.code == Some(0) && file.exists(), "{}", taken.err);
     // So do all other commands. They show no certificate, because these members do not require one.
-    let ca = papers[0].ca.to_str().unwrap();
+    let ca = cert_files[0].ca.to_str().unwrap();
     let locks = tenure(&["locks", "--addr", &address, "--tls-ca", ca]);
     assert!(locks.code == Some(0) && locks.out.contains("worker"), "{}{}", locks.out, locks.err);
     let status = tenure(&["cluster", "status", "--addr", &address, "--tls-ca", ca]);
@@ -70,7 +70,7 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     assert!(status.code == Some(1) && told == 2, "{}{}", status.out, status.err);
     let short = ["--addr", &address, "--connect-timeout", "500ms"];
     assert_eq!(tenure(&[&["locks"], &short[..]].concat()).code, Some(69), "not in plain");
-    start(&mut cluster, leader, &papers[leader], &[]);
+    start(&mut cluster, leader, &cert_files[leader], &[]);
     let joiner = cluster.add();
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
     let its = authority.sign(&cluster.members[joiner].name);
@@ -99,10 +99,10 @@ fn certificates_and_address_come_from_flags_else_variables_else_the_file() {
     let (good, bad) = (clients.sign("ana").trusting(&ours), theirs.sign("ana"));
     cluster.trust = Some(DialTrust::load(&good.ca, Some((&good.cert, &good.key))).unwrap());
     cluster.add();
-    let papers = ours.sign(&cluster.members[0].name);
+    let cert_files = ours.sign(&cluster.members[0].name);
     let listed = format!("m0=127.0.0.1:{}", cluster.members[0].members);
     let ca = clients.ca();
-    start(&mut cluster, 0, &papers, &["--bootstrap", &listed, "--tls-client-ca", &ca]);
+    start(&mut cluster, 0, &cert_files, &["--bootstrap", &listed, "--tls-client-ca", &ca]);
     cluster.leader();
     let address = cluster.address(0).to_string();
 
@@ -115,8 +115,13 @@ fn certificates_and_address_come_from_flags_else_variables_else_the_file() {
         command.arg(if right { "30s" } else { "300ms" });
         let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
         let all = |at: usize| {
-            let (papers, address) = places[at];
-            [address.to_owned(), text(&papers.ca), text(&papers.cert), text(&papers.key)]
+            let (cert_files, address) = places[at];
+            [
+                address.to_owned(),
+                text(&cert_files.ca),
+                text(&cert_files.cert),
+                text(&cert_files.key),
+            ]
         };
         if let Some([addr, ca, cert, key]) = file.map(all) {
             let path = dir.join("client.toml");
@@ -149,7 +154,7 @@ fn certificates_and_address_come_from_flags_else_variables_else_the_file() {
 
 #[test]
 fn a_client_with_tls_at_a_port_without_it_and_the_reverse_are_told_so() {
-    let (cluster, _, papers) = found("ours");
+    let (cluster, _, cert_files) = found("ours");
     let address = cluster.address(cluster.leader()).to_string();
     // Longer than the test waits.
     let long = ["--connect-timeout", "10m"];
@@ -162,7 +167,7 @@ fn a_client_with_tls_at_a_port_without_it_and_the_reverse_are_told_so() {
         plain.err
     );
     let bare = Cluster::found(1);
-    let (address, ca) = (bare.address(0).to_string(), papers[0].ca.to_str().unwrap());
+    let (address, ca) = (bare.address(0).to_string(), cert_files[0].ca.to_str().unwrap());
     let tls = tenure(&[&["locks", "--addr", &address, "--tls-ca", ca][..], &long].concat());
     assert_eq!(tls.code, Some(69), "{}", tls.err);
     let said = format!("error: cannot connect to {address}: it does not accept TLS\n");
@@ -175,7 +180,7 @@ fn a_client_with_tls_at_a_port_without_it_and_the_reverse_are_told_so() {
 
 #[test]
 fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
-    let (mut cluster, authority, papers) = found("ours");
+    let (mut cluster, authority, cert_files) = found("ours");
     let stolen = (cluster.leader() + 1) % 3;
     let others: Vec<_> = (0..3).filter(|at| *at != stolen).collect();
     cluster.kill(stolen);
@@ -193,12 +198,12 @@ fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
     cluster.kill(stolen);
     std::fs::rename(cluster.data(stolen), cluster.dir.path().join(&real)).unwrap();
     cluster.members[stolen].name = real;
-    start(&mut cluster, stolen, &papers[stolen], &["--rename"]);
+    start(&mut cluster, stolen, &cert_files[stolen], &["--rename"]);
     cluster.agree(&[0, 1, 2]);
 
     // A certificate that names another member is refused at the start.
     let at = cluster.add();
-    start(&mut cluster, at, &papers[0], &["--join", "127.0.0.1:1"]);
+    start(&mut cluster, at, &cert_files[0], &["--join", "127.0.0.1:1"]);
     let ended = cluster.members[at].process.as_mut().unwrap().ended();
     assert_eq!(ended.code(), Some(78));
     assert!(
@@ -213,11 +218,11 @@ fn another_authority_is_refused_and_the_others_go_on() {
     let (mut cluster, authority, _) = found("ours");
     let theirs = Authority::new(cluster.dir.path(), "theirs");
     let at = cluster.add();
-    let mut papers = theirs.sign("m3");
+    let mut cert_files = theirs.sign("m3");
     // This member trusts both authorities; no other member trusts its certificate.
-    papers.ca = authority.and(&theirs);
+    cert_files.ca = authority.and(&theirs);
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
-    start(&mut cluster, at, &papers, &["--join", &seed]);
+    start(&mut cluster, at, &cert_files, &["--join", &seed]);
     one_member_logs(&cluster, &[0], "invalid peer certificate: UnknownIssuer");
     cluster.kill(at);
     // A member that trusts only its own authority does not connect to the cluster.
@@ -235,7 +240,7 @@ fn another_authority_is_refused_and_the_others_go_on() {
 
 #[test]
 fn peers_that_speak_in_plain_or_not_at_all_are_cut_off_and_keep_no_member_out() {
-    let (mut cluster, _, papers) = found("ours");
+    let (mut cluster, _, cert_files) = found("ours");
     let away = (cluster.leader() + 1) % 3;
     let here = (away + 1) % 3;
     cluster.kill(away);
@@ -249,7 +254,7 @@ fn peers_that_speak_in_plain_or_not_at_all_are_cut_off_and_keep_no_member_out() 
     let _ = plain.read_to_end(&mut answer);
     assert!(!String::from_utf8_lossy(&answer).contains("i-am"), "{answer:?}");
     one_member_logs(&cluster, &[here], "a connection was refused");
-    start(&mut cluster, away, &papers[away], &[]);
+    start(&mut cluster, away, &cert_files[away], &[]);
     cluster.ok("put key value");
     cluster.agree(&[0, 1, 2]);
     for mut one in silent {
@@ -266,10 +271,10 @@ fn certificates_that_do_not_fit_are_found_before_anything_starts() {
     let ours = Authority::new(dir.path(), "ours");
     let theirs = Authority::new(dir.path(), "theirs");
     let data = dir.path().join("data");
-    let check = |papers: &Papers| {
+    let check = |cert_files: &CertificateFiles| {
         let said = dir.path().join("said");
         let _ = std::fs::remove_file(&said);
-        let flags = papers.flags();
+        let flags = cert_files.flags();
         let mut arguments =
             vec!["config", "check", "--name", "m0", "--data", data.to_str().unwrap()];
         arguments.extend(flags.iter().map(String::as_str));
@@ -280,20 +285,23 @@ fn certificates_that_do_not_fit_are_found_before_anything_starts() {
     assert_eq!(check(&good), (Some(0), String::new()));
     let (cert, key, ca) = (good.cert.clone(), good.key.clone(), good.ca.clone());
     let other = theirs.sign("m0");
-    for (papers, why) in [
+    for (cert_files, why) in [
         (
-            Papers { cert: cert.clone(), key: other.key.clone(), ca: ca.clone() },
+            CertificateFiles { cert: cert.clone(), key: other.key.clone(), ca: ca.clone() },
             "cannot be used together",
         ),
         (
-            Papers { cert: other.cert, key: other.key, ca: ca.clone() },
+            CertificateFiles { cert: other.cert, key: other.key, ca: ca.clone() },
             "would be refused by other members",
         ),
-        (Papers { cert: key.clone(), key: key.clone(), ca: ca.clone() }, "holds no certificate"),
-        (Papers { cert, key: ca.clone(), ca }, "holds no private key"),
+        (
+            CertificateFiles { cert: key.clone(), key: key.clone(), ca: ca.clone() },
+            "holds no certificate",
+        ),
+        (CertificateFiles { cert, key: ca.clone(), ca }, "holds no private key"),
         (ours.sign("m1"), "not this member, `m0`"),
     ] {
-        let (code, said) = check(&papers);
+        let (code, said) = check(&cert_files);
         assert!(code == Some(78) && said.contains(why), "{code:?} {said}");
     }
 }

@@ -67,7 +67,7 @@ pub(crate) struct GuardState {
     pub(crate) held: Arc<HeldLease>,
     /// Whether the lease exists for this guard alone.
     pub(crate) own: bool,
-    pub(crate) turns: LocalPermits,
+    pub(crate) permits: LocalPermits,
 }
 
 impl Guard {
@@ -76,7 +76,7 @@ impl Guard {
         held: Arc<HeldLease>,
         own: bool,
         (locks, at): (Vec<Lock>, Revision),
-        turns: LocalPermits,
+        permits: LocalPermits,
     ) -> Result<Self, Error> {
         // Subscribe before the grant is recorded, so that no loss is missed.
         let lost = Arc::new(Signal::default());
@@ -86,7 +86,7 @@ impl Guard {
             locks.iter().try_for_each(|lock| state.granted(&lock.name, lock.token, at, now))
         });
         let is_closing = held.shared.cleanups.is_closing();
-        let inner = Some(Arc::new(GuardState { held, own, turns }));
+        let inner = Some(Arc::new(GuardState { held, own, permits }));
         let guard = Self { inner, locks, lost, at };
         // On an error the guard is dropped, which releases every lock. No work has begun.
         granted.map_err(|lost| if is_closing { Error::Closed } else { Error::Lost(lost) })?;

@@ -25,7 +25,7 @@ use crate::signal::{Signal, publish};
 const WINDOW: usize = 200;
 
 /// The number of locks whose local queues are remembered before unused ones are removed.
-const IDLE_TURNS: usize = 64;
+const IDLE_QUEUES: usize = 64;
 
 /// The lease itself. Dropping the last reference revokes it.
 pub(crate) struct HeldLease {
@@ -309,16 +309,16 @@ impl HeldLease {
         commands
     }
 
-    /// Returns the local queue of a lock: one permit, held until the lock is released.
-    pub(crate) fn turn(&self, lock: &str) -> Arc<Semaphore> {
+    /// Returns the semaphore for the local queue of a lock: one permit, held until the lock is released.
+    pub(crate) fn local_queue(&self, lock: &str) -> Arc<Semaphore> {
         let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turn) = busy.get(lock) {
-            return turn.clone();
+        if let Some(queue) = busy.get(lock) {
+            return queue.clone();
         }
         // A task that holds or awaits the permit has a reference of its own. Programs use the same locks again and
         // again, so unused entries are only removed once there are many.
-        if busy.len() >= IDLE_TURNS {
-            busy.retain(|_, turn| Arc::strong_count(turn) > 1);
+        if busy.len() >= IDLE_QUEUES {
+            busy.retain(|_, queue| Arc::strong_count(queue) > 1);
         }
         busy.entry(lock.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
     }

@@ -19,10 +19,10 @@ pub(crate) struct LocalPermits {
 }
 
 impl LocalPermits {
-    pub(crate) fn add(&mut self, turn: OwnedSemaphorePermit) {
+    pub(crate) fn add(&mut self, permit: OwnedSemaphorePermit) {
         match &self.first {
-            None => self.first = Some(turn),
-            Some(_) => self.more.push(turn),
+            None => self.first = Some(permit),
+            Some(_) => self.more.push(permit),
         }
     }
 
@@ -30,9 +30,9 @@ impl LocalPermits {
     pub(crate) fn keep<'a>(&mut self, asked: &[String], granted: impl Iterator<Item = &'a str>) {
         let granted: Vec<&str> = granted.collect();
         let all = self.first.take().into_iter().chain(std::mem::take(&mut self.more));
-        for (name, turn) in in_order(asked).into_iter().zip(all) {
+        for (name, permit) in in_order(asked).into_iter().zip(all) {
             if granted.contains(&name) {
-                self.add(turn);
+                self.add(permit);
             }
         }
     }
@@ -41,7 +41,7 @@ impl LocalPermits {
 /// Returns the permit for a single lock, if no other request of this process holds or awaits it.
 pub(crate) fn now(held: &Arc<HeldLease>, locks: &[String]) -> Option<LocalPermits> {
     let [only] = locks else { return None };
-    let first = held.turn(only).try_acquire_owned().ok()?;
+    let first = held.local_queue(only).try_acquire_owned().ok()?;
     Some(LocalPermits { first: Some(first), more: Vec::new() })
 }
 
@@ -51,11 +51,11 @@ pub(crate) async fn wait(
     ask: &AskOptions,
     until: Option<Instant>,
 ) -> Result<LocalPermits, Error> {
-    let mut turns = LocalPermits::default();
+    let mut permits = LocalPermits::default();
     for name in in_order(&ask.locks) {
-        let turn = held.turn(name);
-        if let Ok(free) = turn.clone().try_acquire_owned() {
-            turns.add(free);
+        let queue = held.local_queue(name);
+        if let Ok(free) = queue.clone().try_acquire_owned() {
+            permits.add(free);
             continue;
         }
         if ask.wait == WaitLimit::No {
@@ -66,12 +66,12 @@ pub(crate) async fn wait(
         let until = until.unwrap_or_else(|| Instant::now() + FAR);
         let mut standing = held.standing();
         tokio::select! {
-            turn = turn.acquire_owned() => turns.add(turn.expect("it is never closed")),
+            permit = queue.acquire_owned() => permits.add(permit.expect("it is never closed")),
             () = lost(&mut standing) => return Err(gone(held)),
             () = tokio::time::sleep_until(until) => return Err(Error::Refused(Refusal::WaitTimeout)),
         }
     }
-    Ok(turns)
+    Ok(permits)
 }
 
 /// Sorts and deduplicates the locks, so that two requests never wait for each other.

@@ -115,7 +115,7 @@ struct Releasing {
     token: Token,
     /// The lock's name, until the release is done.
     lock: Option<String>,
-    turns: LocalPermits,
+    permits: LocalPermits,
     asked: Option<SentRequest>,
 }
 
@@ -142,12 +142,12 @@ impl Releasing {
     fn finish(&mut self) -> Option<Finishing> {
         let lock = self.lock.take()?;
         let (held, token, asked) = (self.held.clone(), self.token, self.asked.take());
-        let (turns, shared) = (std::mem::take(&mut self.turns), held.shared.clone());
+        let (permits, shared) = (std::mem::take(&mut self.permits), held.shared.clone());
         let last = vec![held.release_request(lock.clone(), token)];
         let requests: UnfinishedLocks = Box::pin(async move {
             let done = held.release_asked(lock, token, asked).await;
             held.unlisten(token);
-            drop(turns);
+            drop(permits);
             done
         });
         Some(Finishing { requests: Some(requests), last, shared })
@@ -170,8 +170,8 @@ impl GuardState {
             drop(self.finishing(vec![token], tracing::Span::none()));
             return Err(Error::Lost(lost.unwrap_or_else(|| Lost::from(Cause::Gone))));
         };
-        let Self { held, own: _, turns } = self;
-        let mut releasing = Releasing { held, token, lock: Some(lock), turns, asked: None };
+        let Self { held, own: _, permits } = self;
+        let mut releasing = Releasing { held, token, lock: Some(lock), permits, asked: None };
         if releasing.soon().await {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl GuardState {
 
     /// Tells the cluster that the work has stopped, in the way that fits the lease.
     async fn finish(self, tokens: &[Token]) -> Result<(), Error> {
-        let Self { held, own, turns } = self;
+        let Self { held, own, permits } = self;
         let now = clock::read();
         // If the lease is the guard's own and no lock was taken away, one revoke ends everything.
         let whole =
@@ -205,7 +205,7 @@ impl GuardState {
         } else {
             held.farewell(tokens).await
         };
-        drop(turns);
+        drop(permits);
         done
     }
 }

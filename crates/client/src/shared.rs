@@ -66,7 +66,7 @@ impl std::fmt::Debug for TraceHook {
     }
 }
 
-/// Identifies one life of one cluster. Another one knows nothing of our leases, even if its numbers look the same.
+/// Identifies one history of one cluster. Another one knows nothing of our leases, even if its numbers look the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClusterIncarnation {
     pub(crate) cluster: u64,

@@ -51,11 +51,11 @@ pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<
         return Err(Error::Closed);
     }
     let until = deadline(&held.shared, &ask);
-    let turns = match local_queue::now(&held, &ask.locks) {
-        Some(turns) => turns,
+    let permits = match local_queue::now(&held, &ask.locks) {
+        Some(permits) => permits,
         None => Box::pin(local_queue::wait(&held, &ask, until)).await?,
     };
-    let mut leaving = PlaceCleanup { held, ask: Some(ask), turns, sent: None };
+    let mut leaving = PlaceCleanup { held, ask: Some(ask), permits, sent: None };
     // Most requests are answered at once: the fast path needs no timer and no subscription to the lease.
     let mut asked = leaving.ask_now(until);
     if let Some((_, on)) = &mut asked
@@ -257,7 +257,7 @@ impl Drop for OrphanLease {
 struct PlaceCleanup {
     held: Arc<HeldLease>,
     ask: Option<Box<AskOptions>>,
-    turns: LocalPermits,
+    permits: LocalPermits,
     sent: Option<NumberedRequest>,
 }
 
@@ -304,11 +304,11 @@ impl PlaceCleanup {
     }
 
     fn guard(mut self, granted: GrantedAt) -> Result<Guard, Error> {
-        let mut turns = std::mem::take(&mut self.turns);
+        let mut permits = std::mem::take(&mut self.permits);
         if let Some(ask) = self.ask.take().filter(|ask| ask.any) {
-            turns.keep(&ask.locks, granted.0.iter().map(|lock| lock.name.as_str()));
+            permits.keep(&ask.locks, granted.0.iter().map(|lock| lock.name.as_str()));
         }
-        Guard::new(self.held.clone(), false, granted, turns)
+        Guard::new(self.held.clone(), false, granted, permits)
     }
 }
 
@@ -324,11 +324,11 @@ impl Drop for PlaceCleanup {
         // still arrives.
         self.sent = None;
         if let Some(ask) = self.ask.take() {
-            let (held, turns) = (self.held.clone(), std::mem::take(&mut self.turns));
+            let (held, permits) = (self.held.clone(), std::mem::take(&mut self.permits));
             // If the leave fails, or the runtime ends first, the place in the queue ends with its lease.
             self.held.shared.clean_up(Vec::new(), async move {
                 let _ = leave(&held, &ask).await;
-                drop(turns);
+                drop(permits);
             });
         }
     }

@@ -95,7 +95,7 @@ async fn ask(
     most: usize,
 ) -> Result<Response<Bytes>, CallError> {
     let (mut sender, connection) = http1::handshake(io).await.map_err(|error| error.to_string())?;
-    let talk = tokio::spawn(connection);
+    let driver = tokio::spawn(connection);
     let answered = async {
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let (head, body) = response.into_parts();
@@ -103,7 +103,7 @@ async fn ask(
         Ok(Response::from_parts(head, body.to_bytes()))
     };
     let answered = answered.await;
-    talk.abort();
+    driver.abort();
     answered.map_err(|why| CallError { why, sent: true })
 }
 

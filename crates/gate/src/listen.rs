@@ -256,11 +256,11 @@ async fn accept<S: Answers>(
             let _ = stream.set_nodelay(true);
             let _ = set_tcp_user_timeout(&stream, STALLED_MS);
             match handshakes {
-                None => converse(TokioIo::new(stream), service, stopped).await,
+                None => serve_connection(TokioIo::new(stream), service, stopped).await,
                 // The client was told in the handshake why it failed.
                 Some(handshakes) => {
                     if let Ok(stream) = handshakes.accept(stream).await {
-                        converse(TokioIo::new(stream), service, stopped).await;
+                        serve_connection(TokioIo::new(stream), service, stopped).await;
                     }
                 }
             }
@@ -269,21 +269,21 @@ async fn accept<S: Answers>(
     }
 }
 
-async fn converse<S: Answers>(
+async fn serve_connection<S: Answers>(
     io: impl Read + Write + Unpin + Send + 'static,
     service: S,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let talk = builder.serve_connection(io, TowerToHyperService::new(service));
-    let mut talk = pin!(talk);
+    let connection = builder.serve_connection(io, TowerToHyperService::new(service));
+    let mut connection = pin!(connection);
     tokio::select! {
         // How the connection failed does not matter to the service.
-        _ = &mut talk => {}
+        _ = &mut connection => {}
         _ = stopped.changed() => {
-            talk.as_mut().graceful_shutdown();
-            let _ = talk.await;
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::join::undiallable;
 /// The pause between two rounds of questions.
 const PAUSE_US: u64 = 200_000;
 /// How often a founder that waits logs what is missing.
-const SAY_EVERY_US: u64 = 10_000_000;
+const LOG_EVERY_US: u64 = 10_000_000;
 
 /// A member to which the caller must send [`Control::Who`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ impl BootstrapResult {
     }
 }
 
-/// Why a member cannot take part in founding a cluster.
+/// Why a member cannot take part in the bootstrap of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// The list does not contain the member.
@@ -112,7 +112,7 @@ pub struct Bootstrap {
     asking: bool,
     next_round_us: u64,
     missing: Vec<String>,
-    next_words_us: u64,
+    next_log_us: u64,
     ended: Option<Result<BootstrapResult, BootstrapError>>,
 }
 
@@ -157,7 +157,7 @@ impl Bootstrap {
             asking: false,
             next_round_us: 0,
             missing: Vec::new(),
-            next_words_us: 0,
+            next_log_us: 0,
             ended: None,
         })
     }
@@ -217,10 +217,10 @@ impl Bootstrap {
 
     /// Returns what the bootstrap waits for, for the log; none until the next line is due.
     pub fn missing(&mut self, now_us: u64) -> Option<String> {
-        if self.missing.is_empty() || now_us < self.next_words_us || self.ended.is_some() {
+        if self.missing.is_empty() || now_us < self.next_log_us || self.ended.is_some() {
             return None;
         }
-        self.next_words_us = now_us.saturating_add(SAY_EVERY_US);
+        self.next_log_us = now_us.saturating_add(LOG_EVERY_US);
         Some(self.missing.join("; "))
     }
 

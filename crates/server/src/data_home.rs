@@ -93,8 +93,8 @@ impl DataHome {
     }
 
     /// Writes the first state of a new cluster, then records that this directory belongs to it. A crash in between is
-    /// repaired by founding again, perhaps with other entries in the member directory: a member whose identity names no
-    /// cluster has never acted on the state it wrote.
+    /// repaired by another bootstrap, perhaps with other entries in the member directory: a member whose identity names
+    /// no cluster has never acted on the state it wrote.
     pub(crate) fn found(&mut self, founded: &BootstrapResult) -> Result<(), StartError> {
         let BootstrapResult { cluster, founders, level } = founded;
         self.identity.check_cluster(cluster)?;

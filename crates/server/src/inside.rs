@@ -73,7 +73,7 @@ pub struct Inside {
 }
 
 struct InsideState {
-    permits: Vec<InsideMember>,
+    members: Vec<InsideMember>,
     bell: Arc<Notify>,
     mail: VecDeque<(MemberId, MemberId, PeerMessage)>,
     clock: Arc<RuntimeClock>,
@@ -124,16 +124,16 @@ impl Inside {
             },
         };
         let records: Vec<MemberRecord> = (1..).zip(addresses).map(record).collect();
-        let permit = |record: MemberRecord| {
+        let member = |record: MemberRecord| {
             let hard_state = HardState { term: FIRST.term, vote: None, commit: FIRST.index };
             InsideMember { record, log: Vec::new(), hard_state, up: None }
         };
-        let permits = records.into_iter().map(permit).collect();
+        let members = records.into_iter().map(member).collect();
         let (bell, mail) = (Arc::<Notify>::default(), VecDeque::new());
         let ahead_us = AtomicU64::new(0);
         let clock = Arc::new(RuntimeClock { began: Instant::now(), ahead_us });
-        let mut world = InsideState { permits, bell: bell.clone(), mail, clock, links: 0 };
-        for at in 0..world.permits.len() {
+        let mut world = InsideState { members, bell: bell.clone(), mail, clock, links: 0 };
+        for at in 0..world.members.len() {
             world.boot(at);
         }
         let world = Arc::new(Mutex::new(world));
@@ -151,9 +151,9 @@ impl Inside {
         move |address| {
             let world = world.upgrade()?;
             let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
-            let permit =
-                world.permits.iter_mut().find(|permit| permit.record.names.clients == address)?;
-            let up = permit.up.as_mut()?;
+            let member =
+                world.members.iter_mut().find(|member| member.record.names.clients == address)?;
+            let up = member.up.as_mut()?;
             let (here, there) = duplex(PIPE_BYTES);
             // Drop the connections that have ended.
             while up.connections.try_join_next().is_some() {}
@@ -171,7 +171,7 @@ impl Inside {
     /// The indexes of the running members, from 0.
     pub fn running(&self) -> Vec<usize> {
         let world = self.world();
-        let up = world.permits.iter().enumerate().filter(|(_, permit)| permit.up.is_some());
+        let up = world.members.iter().enumerate().filter(|(_, member)| member.up.is_some());
         up.map(|(at, _)| at).collect()
     }
 
@@ -183,7 +183,7 @@ impl Inside {
     /// Restarts a member from its log.
     pub fn restart(&self, at: usize) {
         let mut world = self.world();
-        if world.permits.get(at).is_some_and(|permit| permit.up.is_none()) {
+        if world.members.get(at).is_some_and(|member| member.up.is_none()) {
             world.boot(at);
             world.bell.notify_one();
         }
@@ -203,7 +203,7 @@ impl Drop for Inside {
     fn drop(&mut self) {
         self.driver.abort();
         let mut world = self.world();
-        for at in 0..world.permits.len() {
+        for at in 0..world.members.len() {
             world.kill(at);
         }
     }
@@ -232,27 +232,27 @@ impl InsideState {
 
     fn leader(&self) -> Option<usize> {
         let leads =
-            |permit: &InsideMember| permit.up.as_ref().is_some_and(|up| up.node.replica().leads());
-        self.permits.iter().position(leads)
+            |member: &InsideMember| member.up.as_ref().is_some_and(|up| up.node.replica().leads());
+        self.members.iter().position(leads)
     }
 
     fn at(&mut self, id: MemberId) -> Option<&mut RunningMember> {
-        self.permits.iter_mut().find(|permit| permit.record.id == id)?.up.as_mut()
+        self.members.iter_mut().find(|member| member.record.id == id)?.up.as_mut()
     }
 
     fn boot(&mut self, at: usize) {
         let records: Vec<MemberRecord> =
-            self.permits.iter().map(|permit| permit.record.clone()).collect();
+            self.members.iter().map(|member| member.record.clone()).collect();
         let now_us = self.now_us();
-        let permit = &mut self.permits[at];
-        let id = permit.record.id;
+        let member = &mut self.members[at];
+        let id = member.record.id;
         let boot = Boot {
             machine: directory::first_state(&records, tenure_core::LEVEL_MAX, Epoch::default()),
             applied: FIRST,
             members: Membership::of_voters(records.iter().map(|record| record.id)),
             base: FIRST,
-            entries: permit.log.clone(),
-            hard_state: permit.hard_state,
+            entries: member.log.clone(),
+            hard_state: member.hard_state,
             notes: Vec::new(),
             cut: None,
             given: Default::default(),
@@ -268,28 +268,28 @@ impl InsideState {
             incarnation: Incarnation::default(),
         };
         let (clock, bell) = (self.clock.clone(), Some(self.bell.clone()));
-        let (member, events) = MemberHandle::new(id, lineage.clone(), clock, bell);
-        let admission = member.admission().clone();
+        let (handle, events) = MemberHandle::new(id, lineage.clone(), clock, bell);
+        let admission = handle.admission().clone();
         let node_config = tenure_node::NodeConfig {
             command_bytes_max: COMMAND_BYTES_MAX,
             admission,
             identity: None,
             chunk_bytes: tenure_node::transfer::CHUNK_BYTES,
         };
-        let net = Net::new(level, member.clone(), Wire::new(None));
+        let net = Net::new(level, handle.clone(), Wire::new(None));
         let keys = SigningKeys::unkept(&lineage);
         let cluster = lineage.cluster;
         let dispatch =
-            Dispatch::new(member.clone(), net.clone(), cluster, true, keys, Handle::current());
+            Dispatch::new(handle.clone(), net.clone(), cluster, true, keys, Handle::current());
         let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listeners = InProcessListener::open(
             &dispatch,
-            AllowedHosts::new(listens, &permit.record.names.clients, []),
+            AllowedHosts::new(listens, &member.record.names.clients, []),
         );
-        permit.up = Some(RunningMember {
+        member.up = Some(RunningMember {
             told: replica.machine().revision(),
             node: Node::new(replica, node_config),
-            member,
+            member: handle,
             events,
             callers: Callers::default(),
             wake_us: now_us,
@@ -309,8 +309,8 @@ impl InsideState {
         if let Some(up) = self.at(id) {
             up.link = link;
         }
-        let up = self.permits.iter().filter(|permit| permit.record.id != id && permit.up.is_some());
-        let others: Vec<MemberId> = up.map(|permit| permit.record.id).collect();
+        let up = self.members.iter().filter(|member| member.record.id != id && member.up.is_some());
+        let others: Vec<MemberId> = up.map(|member| member.record.id).collect();
         for other in others {
             for (here, member) in [(id, other), (other, id)] {
                 let Some(up) = self.at(here) else { continue };
@@ -321,11 +321,11 @@ impl InsideState {
     }
 
     fn kill(&mut self, at: usize) {
-        let Some(permit) = self.permits.get_mut(at) else { return };
-        let (id, up) = (permit.record.id, permit.up.take());
+        let Some(member) = self.members.get_mut(at) else { return };
+        let (id, up) = (member.record.id, member.up.take());
         let Some(mut up) = up else { return };
-        for permit in &mut self.permits {
-            if let Some(other) = &mut permit.up {
+        for member in &mut self.members {
+            if let Some(other) = &mut member.up {
                 other.node.handle(Input::Unreachable { member: id });
                 // Of two members, the one that started later opened their connection.
                 let link = other.link.max(up.link);
@@ -359,14 +359,14 @@ impl InsideState {
                 }
             }
             let now_us = self.now_us();
-            for permit in &mut self.permits {
-                busy |= permit.turn(now_us, &mut self.mail);
+            for member in &mut self.members {
+                busy |= member.turn(now_us, &mut self.mail);
             }
             if !busy && self.mail.is_empty() {
                 break;
             }
         }
-        let wakes = self.permits.iter().filter_map(|permit| Some(permit.up.as_ref()?.wake_us));
+        let wakes = self.members.iter().filter_map(|member| Some(member.up.as_ref()?.wake_us));
         wakes.min().unwrap_or(u64::MAX)
     }
 
@@ -394,12 +394,12 @@ impl InsideState {
 
     /// Queries the leader.
     fn ask_leader<T>(&self, ask: impl FnOnce(&RunningMember) -> Option<T>) -> Option<T> {
-        ask(self.permits[self.leader()?].up.as_ref()?)
+        ask(self.members[self.leader()?].up.as_ref()?)
     }
 
     fn renew_all_but(&mut self, lease: LeaseId) {
         let Some(at) = self.leader() else { return };
-        let Some(up) = &mut self.permits[at].up else { return };
+        let Some(up) = &mut self.members[at].up else { return };
         let all = up.node.machine().leases(None, LEASES_MAX);
         let others = all.iter().filter(|it| it.id != lease).map(|it| LeaseRef::Handle(it.handle));
         let others: Vec<LeaseRef> = others.collect();

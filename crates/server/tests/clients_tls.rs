@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::alone::Alone;
-use crate::authority::{Authority, Papers};
+use crate::authority::{Authority, CertificateFiles};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -35,18 +35,18 @@ const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: m0\r\n\r\n";
 /// A single member on an address that other machines reach, for clients with certificates.
 struct Guarded {
     member: Alone,
-    papers: Papers,
-    theirs: Papers,
+    cert_files: CertificateFiles,
+    theirs: CertificateFiles,
 }
 
 impl Guarded {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let papers = Authority::new(dir.path(), "ours").sign("m0");
+        let cert_files = Authority::new(dir.path(), "ours").sign("m0");
         let theirs = Authority::new(dir.path(), "clients").sign("somebody");
         let files = ServerTlsFiles {
-            cert: papers.cert.clone(),
-            key: papers.key.clone(),
+            cert: cert_files.cert.clone(),
+            key: cert_files.key.clone(),
             client_ca: Some(theirs.ca.clone()),
             member_ca: None,
         };
@@ -57,26 +57,26 @@ impl Guarded {
             ..alone::settings(dir.path())
         };
         // No --insecure is needed under TLS.
-        Self { member: Alone::run(dir, settings), papers, theirs }
+        Self { member: Alone::run(dir, settings), cert_files, theirs }
     }
 
     fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.member.running.clients.port()).into()
     }
 
-    fn connector(&self, shown: Option<&Papers>, alpn: &[u8]) -> TlsConnector {
+    fn connector(&self, shown: Option<&CertificateFiles>, alpn: &[u8]) -> TlsConnector {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(&self.papers.ca).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_file(&self.cert_files.ca).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
             .with_root_certificates(roots);
         let mut config = match shown {
             None => builder.with_no_client_auth(),
-            Some(papers) => {
-                let cert = CertificateDer::from_pem_file(&papers.cert).unwrap();
-                let key = PrivateKeyDer::from_pem_file(&papers.key).unwrap();
+            Some(cert_files) => {
+                let cert = CertificateDer::from_pem_file(&cert_files.cert).unwrap();
+                let key = PrivateKeyDer::from_pem_file(&cert_files.key).unwrap();
                 builder.with_client_auth_cert(vec![cert], key).unwrap()
             }
         };
@@ -86,24 +86,31 @@ impl Guarded {
 
     async fn dial(
         &self,
-        shown: Option<&Papers>,
+        shown: Option<&CertificateFiles>,
         alpn: &[u8],
     ) -> std::io::Result<TlsStream<TcpStream>> {
         Dial { to: self.address(), with: self.connector(shown, alpn) }.dial().await
     }
 
-    async fn grpc(&self, shown: Option<&Papers>) -> Result<Channel, tonic::transport::Error> {
+    async fn grpc(
+        &self,
+        shown: Option<&CertificateFiles>,
+    ) -> Result<Channel, tonic::transport::Error> {
         let dial = Dial { to: self.address(), with: self.connector(shown, b"h2") };
         Endpoint::from_static("http://m0").connect_with_connector(dial).await
     }
 
     /// The start of the response to a health check.
-    async fn http(&self, shown: Option<&Papers>) -> Option<String> {
+    async fn http(&self, shown: Option<&CertificateFiles>) -> Option<String> {
         self.response_start(shown, HEALTH).await
     }
 
     /// The start of the response to an HTTP/1.1 request; none if the client is not admitted.
-    async fn response_start(&self, shown: Option<&Papers>, request: &str) -> Option<String> {
+    async fn response_start(
+        &self,
+        shown: Option<&CertificateFiles>,
+        request: &str,
+    ) -> Option<String> {
         let mut stream = self.dial(shown, b"http/1.1").await.ok()?;
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut said = [0; 15];
@@ -183,7 +190,7 @@ async fn every_api_accepts_clients_with_a_certificate_and_no_others() {
         let said = member.response_start(None, &request).await;
         assert_eq!(said.as_deref(), Some("HTTP/1.1 401 Un"), "{path}");
     }
-    let stranger = Some(&member.papers);
+    let stranger = Some(&member.cert_files);
     assert_eq!(member.http(stranger).await, None);
     // Under TLS 1.3 a client learns after its own handshake that it was refused.
     let refused = match member.grpc(stranger).await {
@@ -193,7 +200,7 @@ async fn every_api_accepts_clients_with_a_certificate_and_no_others() {
     assert!(refused);
     // The blocking client is admitted and refused in the same way.
     let dialled = |own| {
-        let trust = DialTrust::load(&member.papers.ca, own).unwrap();
+        let trust = DialTrust::load(&member.cert_files.ca, own).unwrap();
         let mut stream = Dialled::dial(&member.address().to_string(), Some(&trust), DEADLINE)?;
         let host = member.address();
         stream.write_all(format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
@@ -290,10 +297,10 @@ async fn a_new_certificate_is_shown_to_the_next_client() {
     cycle(&channel, "before").await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let new = Authority::new(dir.path(), "new").sign("m0");
-    fs::copy(&new.key, &member.papers.key).unwrap();
-    fs::copy(&new.cert, &member.papers.cert).unwrap();
+    fs::copy(&new.key, &member.cert_files.key).unwrap();
+    fs::copy(&new.cert, &member.cert_files.cert).unwrap();
     assert_eq!(member.http(Some(&member.theirs)).await, None, "the old authority is not enough");
-    fs::copy(&new.ca, &member.papers.ca).unwrap();
+    fs::copy(&new.ca, &member.cert_files.ca).unwrap();
     assert_eq!(member.http(Some(&member.theirs)).await.as_deref(), Some("HTTP/1.1 200 OK"));
     cycle(&channel, "who is inside stays inside").await.unwrap();
 }
@@ -312,7 +319,7 @@ async fn a_client_with_tls_at_a_port_without_it_gets_an_alert() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_certificate_of_a_client_is_counted() {
     let member = Guarded::start();
-    assert_eq!(member.http(Some(&member.papers)).await, None);
+    assert_eq!(member.http(Some(&member.cert_files)).await, None);
     let ask = "GET /metrics HTTP/1.1\r\nHost: m0\r\nConnection: close\r\n\r\n";
     let mut stream = member.dial(Some(&member.theirs), b"http/1.1").await.unwrap();
     stream.write_all(ask.as_bytes()).await.unwrap();

@@ -45,11 +45,11 @@ fn dashboard_expressions(value: &Value, out: &mut String) {
 /// The names of all series that a member with certificates shows after a lock was handed over.
 fn shown() -> BTreeSet<String> {
     let dir = tempfile::tempdir().unwrap();
-    let papers = Authority::new(dir.path(), "ours").sign("m0");
+    let cert_files = Authority::new(dir.path(), "ours").sign("m0");
     let files = ServerTlsFiles {
-        cert: papers.cert.clone(),
-        key: papers.key.clone(),
-        client_ca: Some(papers.ca.clone()),
+        cert: cert_files.cert.clone(),
+        key: cert_files.key.clone(),
+        client_ca: Some(cert_files.ca.clone()),
         member_ca: None,
     };
     let with_tls = ServerSettings {

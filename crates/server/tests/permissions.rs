@@ -436,7 +436,7 @@ async fn operators_operate_and_others_do_not() {
 /// A session over gRPC.
 struct Session {
     requests: tokio::sync::mpsc::Sender<v1::SessionRequest>,
-    heard: tonic::Streaming<v1::SessionResponse>,
+    responses: tonic::Streaming<v1::SessionResponse>,
     losses: Vec<v1::Lost>,
     asked: u64,
 }
@@ -447,8 +447,8 @@ impl Session {
         let hello = Some(v1::Hello { client: "session".into(), ..Default::default() });
         requests.send(v1::SessionRequest { hello, requests: Vec::new() }).await.unwrap();
         let sent = key.call(tokio_stream::wrappers::ReceiverStream::new(rest));
-        let heard = SessionServiceClient::new(stage.channel()).open(sent).await.unwrap();
-        Self { requests, heard: heard.into_inner(), losses: Vec::new(), asked: 0 }
+        let responses = SessionServiceClient::new(stage.channel()).open(sent).await.unwrap();
+        Self { requests, responses: responses.into_inner(), losses: Vec::new(), asked: 0 }
     }
 
     async fn ask(&mut self, command: Asked) -> Answered {
@@ -458,7 +458,7 @@ impl Session {
         let message = v1::SessionRequest { hello: None, requests: vec![request] };
         self.requests.send(message).await.unwrap();
         loop {
-            for answer in self.hear().await {
+            for answer in self.next_answers().await {
                 if answer.id == id {
                     return answer.result.unwrap();
                 }
@@ -466,8 +466,8 @@ impl Session {
         }
     }
 
-    async fn hear(&mut self) -> Vec<v1::Answer> {
-        let message = tokio::time::timeout(DEADLINE, self.heard.message()).await.unwrap();
+    async fn next_answers(&mut self) -> Vec<v1::Answer> {
+        let message = tokio::time::timeout(DEADLINE, self.responses.message()).await.unwrap();
         let message = message.unwrap().expect("the session goes on");
         self.losses.extend(message.losses);
         message.answers
@@ -508,7 +508,7 @@ async fn a_renewal_of_another_principals_lease_brings_no_notices_of_it() {
     let force = json!({"lock": "a/x", "token": held.token.to_string(), "reason": "stuck"});
     stage.post(&max, "/v1/force", &force).ok();
     while hers.losses.is_empty() {
-        hers.hear().await;
+        hers.next_answers().await;
     }
     // His session gets notices before later answers.
     his.ask(renew(1)).await;

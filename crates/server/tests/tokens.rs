@@ -21,7 +21,7 @@ use tenure_server::{ServerSettings, StartError, os, start};
 use tenure_types::{Quotas, Verb, VerbSet};
 
 use crate::alone::{self, Alone};
-use crate::authority::{Authority, Papers};
+use crate::authority::{Authority, CertificateFiles};
 use crate::bounded::{DEADLINE, wait};
 
 pub(crate) const ISSUER: &str = "https://issuer.example";
@@ -157,8 +157,8 @@ fn plain() -> Stage {
     Stage::start(dir, settings, None)
 }
 
-fn tls(papers: &Papers, client_ca: Option<&Path>) -> Arc<ServerTls> {
-    let (cert, key) = (papers.cert.clone(), papers.key.clone());
+fn tls(cert_files: &CertificateFiles, client_ca: Option<&Path>) -> Arc<ServerTls> {
+    let (cert, key) = (cert_files.cert.clone(), cert_files.key.clone());
     let client_ca = client_ca.map(Path::to_path_buf);
     Arc::new(ServerTls::load(ServerTlsFiles { cert, key, client_ca, member_ca: None }).unwrap())
 }
@@ -210,13 +210,17 @@ fn keys_of_an_issuer_are_read_from_its_address() {
 #[test]
 fn a_certificate_acquires_a_lock_and_a_token_beside_it_prevails() {
     let dir = tempfile::tempdir().unwrap();
-    let papers = Authority::new(dir.path(), "ours").sign("m0");
+    let cert_files = Authority::new(dir.path(), "ours").sign("m0");
     let clients = Authority::new(dir.path(), "clients");
     let (known, other) = (clients.sign("w1.jobs.example"), clients.sign("eve"));
-    let trust = |own: &Papers| DialTrust::load(&papers.ca, Some((&own.cert, &own.key))).unwrap();
+    let trust = |own: &CertificateFiles| {
+        DialTrust::load(&cert_files.ca, Some((&own.cert, &own.key))).unwrap()
+    };
     let (trust, other) = (trust(&known), trust(&other));
-    let settings =
-        ServerSettings { tls: Some(tls(&papers, Some(&known.ca))), ..alone::settings(dir.path()) };
+    let settings = ServerSettings {
+        tls: Some(tls(&cert_files, Some(&known.ca))),
+        ..alone::settings(dir.path())
+    };
     let mut stage = Stage::start(dir, settings, Some(trust));
     let issuer = TokenIssuer::new(1);
     stage.trust_issuer(IssuerKeys::Jwks(&issuer.jwks()));
@@ -240,19 +244,19 @@ fn a_certificate_acquires_a_lock_and_a_token_beside_it_prevails() {
 #[test]
 fn beyond_loopback_a_member_demands_tls_and_identity() {
     let dir = tempfile::tempdir().unwrap();
-    let papers = Authority::new(dir.path(), "ours").sign("m0");
+    let cert_files = Authority::new(dir.path(), "ours").sign("m0");
     let open = || ServerSettings { clients: "0.0.0.0:0".into(), ..alone::settings(dir.path()) };
     let refused = |settings| start(settings).err().expect("it does not start");
     let exposed = refused(open());
     assert!(matches!(exposed, StartError::Exposed { .. }), "{exposed}");
-    let with_tls = || ServerSettings { tls: Some(tls(&papers, None)), ..open() };
+    let with_tls = || ServerSettings { tls: Some(tls(&cert_files, None)), ..open() };
     let unidentified = refused(with_tls());
     assert!(matches!(unidentified, StartError::Unidentified { .. }), "{unidentified}");
     for option in ["--tls-client-ca", "--require-identity", "--insecure"] {
         assert!(unidentified.advice().contains(option) && exposed.advice().contains(option));
     }
     let settings = ServerSettings { require_identity: true, ..with_tls() };
-    let trust = DialTrust::load(&papers.ca, None).unwrap();
+    let trust = DialTrust::load(&cert_files.ca, None).unwrap();
     let key = dir.path().join("m0/admin.key");
     let stage = Stage::start(dir, settings, Some(trust));
     // The cluster has not enabled identity. The setting of the member refuses callers without credentials by itself.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::alone::{Alone, settings};
-use crate::authority::{Authority, Papers};
+use crate::authority::{Authority, CertificateFiles};
 use crate::bounded::wait;
 use crate::client::Client;
 use rustls::pki_types::pem::PemObject as _;
@@ -180,14 +180,18 @@ fn traced(endpoint: String, authority: ServerAuthority, ratio: f64) -> (Alone, C
 }
 
 /// Opens a port that decrypts what it passes on to the collector.
-fn behind_tls(runtime: &Runtime, papers: &Papers, collector: SocketAddr) -> SocketAddr {
+fn behind_tls(
+    runtime: &Runtime,
+    cert_files: &CertificateFiles,
+    collector: SocketAddr,
+) -> SocketAddr {
     let _inside = runtime.enter();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = port.local_addr().unwrap();
     port.set_nonblocking(true).unwrap();
     let port = tokio::net::TcpListener::from_std(port).unwrap();
-    let cert = CertificateDer::from_pem_file(&papers.cert).unwrap();
-    let key = PrivateKeyDer::from_pem_file(&papers.key).unwrap();
+    let cert = CertificateDer::from_pem_file(&cert_files.cert).unwrap();
+    let key = PrivateKeyDer::from_pem_file(&cert_files.key).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])

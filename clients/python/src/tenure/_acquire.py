@@ -266,9 +266,9 @@ class _Numbers:
 async def _under(held: HeldLease, ask: Ask) -> GuardCore:
     engine = held.engine
     until = deadline(engine, ask)
-    ended, turns = await held.take_turns(ask.names, boot_us() if ask.is_try else until)
+    ended, permits = await held.acquire_permits(ask.names, boot_us() if ask.is_try else until)
     if ended:
-        held.give_turns(turns)
+        held.release_permits(permits)
         if engine.closing.is_done:
             raise Closed
         if ended == "lost":
@@ -280,15 +280,15 @@ async def _under(held: HeldLease, ask: Ask) -> GuardCore:
         update = await stand(held, ask, until)
     except BaseException as error:
         if may_stand(error):
-            engine.clean_up(_leave(held, ask, turns))
+            engine.clean_up(_leave(held, ask, permits))
         else:
-            held.give_turns(turns)
+            held.release_permits(permits)
         raise
     if ask.kind == ANY:
         granted = {lock.name for lock in update.locks}
-        held.give_turns([name for name in turns if name not in granted])
-        turns = [name for name in turns if name in granted]
-    return GuardCore.record(held, False, update.locks, update.revision, turns)
+        held.release_permits([name for name in permits if name not in granted])
+        permits = [name for name in permits if name in granted]
+    return GuardCore.record(held, False, update.locks, update.revision, permits)
 
 
 async def stand(held: HeldLease, ask: Ask, until: Optional[int]) -> Update:
@@ -306,7 +306,7 @@ def may_stand(error: BaseException) -> bool:
     return not isinstance(error, (Refused, Unavailable)) or getattr(error, "may_stand", False)
 
 
-async def _leave(held: HeldLease, ask: Ask, turns: List[str]) -> None:
+async def _leave(held: HeldLease, ask: Ask, permits: List[str]) -> None:
     """Leaves the queues, and releases what was granted meanwhile.
 
     If any of the locks was enough, each may be the one that was granted; otherwise the first one stands for all of them.
@@ -316,7 +316,7 @@ async def _leave(held: HeldLease, ask: Ask, turns: List[str]) -> None:
             if await _leave_one(held, name):
                 break
     finally:
-        held.give_turns(turns)
+        held.release_permits(permits)
 
 
 async def _leave_one(held: HeldLease, name: str) -> bool:

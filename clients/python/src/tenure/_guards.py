@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 class GuardCore:
     """A granted lock, or several. Guards that were made by `reenter` share one; the last one gives it back."""
 
-    def __init__(self, held: HeldLease, own: bool, locks: List[HeldLock], revision: int, turns: List[str]) -> None:
+    def __init__(self, held: HeldLease, own: bool, locks: List[HeldLock], revision: int, permits: List[str]) -> None:
         self.held = held
         self.own = own
         """Whether the lease exists for this guard alone."""
         self.locks = locks
         self.revision = revision
-        self.turns = turns
+        self.permits = permits
         self.signal = Signal()
         self._lock = make_lock()
         self._users = 1
         self._is_in_doubt = False
 
     @classmethod
-    def record(cls, held: HeldLease, own: bool, locks: List[HeldLock], revision: int, turns: List[str]) -> "GuardCore":
+    def record(cls, held: HeldLease, own: bool, locks: List[HeldLock], revision: int, permits: List[str]) -> "GuardCore":
         """Records a grant in the lease state. If it cannot be relied on any more, gives it back and raises."""
-        core = cls(held, own, locks, revision, turns)
+        core = cls(held, own, locks, revision, permits)
         # Subscribe before the grant is recorded, so that no loss is missed.
         for lock in locks:
             held.signals[lock.token] = core.signal
@@ -129,7 +129,7 @@ class GuardCore:
             self.engine.clean_up(revoke(held))
         held.signals.pop(token, None)
         self.signal.end()
-        held.give_turns(self.turns)
+        held.release_permits(self.permits)
         self.engine.settled()
 
     def abandon(self) -> None:
@@ -170,7 +170,7 @@ class GuardCore:
                 for token in self.tokens:
                     held.signals.pop(token, None)
                 self.signal.end()
-                held.give_turns(self.turns)
+                held.release_permits(self.permits)
                 self.engine.settled()
 
     async def _give_back_what_there_is(self) -> None:

@@ -67,7 +67,7 @@ class HeldLease:
         self._newest_seq = 0
         self._open_seqs: List[int] = []
         self._seq_waiters: Deque[Future[None]] = deque()
-        self._turns: Dict[str, Deque[Future[None]]] = {}
+        self._local_queues: Dict[str, Deque[Future[None]]] = {}
         self.lost.then(lambda _: engine.loop.call(lambda: self.lost_future.set(None)))
         engine.register(self)
 
@@ -149,44 +149,44 @@ class HeldLease:
 
     # The local queue of each lock: a second request of this process waits here, not in the cluster.
 
-    async def take_turns(self, names: List[str], until_us: Optional[int]) -> Tuple[str, List[str]]:
-        """Waits for the local turn of each lock. Returns what ended it (`""`, `timeout`, `lost`) and the turns taken."""
+    async def acquire_permits(self, names: List[str], until_us: Optional[int]) -> Tuple[str, List[str]]:
+        """Waits for the local permit of each lock. Returns what ended it (`""`, `timeout`, `lost`) and the permits."""
         taken: List[str] = []
         # In one order, so that two requests for several locks do not wait for each other.
         for name in sorted(set(names)):
-            queue = self._turns.get(name)
+            queue = self._local_queues.get(name)
             if queue is None:
-                self._turns[name] = deque()
+                self._local_queues[name] = deque()
                 taken.append(name)
                 continue
             if until_us is not None and until_us <= boot_us():
                 return "timeout", taken
-            turn: Future[None] = Future()
-            queue.append(turn)
+            waiter: Future[None] = Future()
+            queue.append(waiter)
             try:
-                await self.engine.loop.wait(until_us, turn, self.lost_future, self.engine.closing)
+                await self.engine.loop.wait(until_us, waiter, self.lost_future, self.engine.closing)
             except BaseException:
-                self._leave_turn(name, turn)
-                self.give_turns(taken)
+                self._leave_queue(name, waiter)
+                self.release_permits(taken)
                 raise
-            if not turn.is_done:
-                self._leave_turn(name, turn)
+            if not waiter.is_done:
+                self._leave_queue(name, waiter)
                 return ("lost" if self.lost_future.is_done else "timeout"), taken
             taken.append(name)
         return "", taken
 
-    def give_turns(self, names: List[str]) -> None:
-        """Gives the local turns to the next requests."""
+    def release_permits(self, names: List[str]) -> None:
+        """Gives the local permits to the next requests."""
         for name in names:
-            queue = self._turns.get(name)
+            queue = self._local_queues.get(name)
             if queue:
                 queue.popleft().set(None)
             else:
-                self._turns.pop(name, None)
+                self._local_queues.pop(name, None)
         names.clear()
 
-    def _leave_turn(self, name: str, turn: Future[None]) -> None:
-        if turn.is_done:
-            self.give_turns([name])
+    def _leave_queue(self, name: str, waiter: Future[None]) -> None:
+        if waiter.is_done:
+            self.release_permits([name])
         else:
-            self._turns[name].remove(turn)
+            self._local_queues[name].remove(waiter)

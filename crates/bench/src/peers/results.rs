@@ -163,7 +163,7 @@ fn sample_json(it: &PeerSample) -> Value {
         SampleOutcome::Measured(metrics) => {
             let numbers = metrics.metrics.iter();
             let numbers = numbers.map(|(name, value)| (name.clone(), json!(rounded(*value))));
-            json["figures"] = Value::Object(numbers.collect::<Map<_, _>>());
+            json["metrics"] = Value::Object(numbers.collect::<Map<_, _>>());
             json["other_cores"] = json!(metrics.other_cores.map(rounded));
             json["note"] = json!(metrics.note);
         }
@@ -179,7 +179,7 @@ fn sample_of(value: &Value) -> Result<PeerSample> {
     } else if let Some(why) = value["no"].as_str() {
         SampleOutcome::No(why.to_owned())
     } else {
-        let metrics = value["figures"].as_object().context("a sample has `figures`")?;
+        let metrics = value["metrics"].as_object().context("a sample has `metrics`")?;
         let number = |(name, value): (&String, &Value)| {
             Ok((name.clone(), value.as_f64().context("a metric is a number")?))
         };

@@ -12,7 +12,7 @@ use tenure_server::os;
 
 /// How long a server may take to serve.
 const START_MAX: Duration = Duration::from_secs(60);
-/// The pause between two looks at a server that starts.
+/// The pause between two probes of a server that starts.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long a question about a server's state may take.
 const ASK_MAX: Duration = Duration::from_secs(5);

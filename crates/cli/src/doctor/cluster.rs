@@ -29,7 +29,7 @@ pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
     } else {
         "if ports are open: members that have certificates speak TLS only; try --tls-ca FILE"
     };
-    Finding::bad("talk", format!("{text}{tried}"), next)
+    Finding::bad("answers", format!("{text}{tried}"), next)
 }
 
 /// Checks the connection and everything that members report about themselves.
@@ -75,7 +75,7 @@ async fn ask_read(client: &Client) -> Finding {
         if let Err(error) = client.show("tenure-doctor").await {
             let next = "a majority of the members must be up, and reach each other: see below";
             let detail = format!("a question that needs a majority was not answered: {error}");
-            return Finding::bad("talk", detail, next);
+            return Finding::bad("answers", detail, next);
         }
         times.push(os::now_us().saturating_sub(began_us));
     }
@@ -85,9 +85,9 @@ async fn ask_read(client: &Client) -> Finding {
     let detail = format!("an answer takes {}, {} at most", shown(median), shown(worst));
     if worst > SLOW_US {
         let next = format!("tenure plan --rtt {}", shown(worst));
-        Finding::warn("talk", detail, next)
+        Finding::warn("answers", detail, next)
     } else {
-        Finding::ok("talk", detail)
+        Finding::ok("answers", detail)
     }
 }
 

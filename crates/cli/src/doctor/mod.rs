@@ -157,7 +157,7 @@ async fn check_cluster(
             let advice = failure.more.iter().find(|(label, _)| *label == "try");
             // The advice for a cluster that cannot be reached is `tenure doctor`.
             match advice.filter(|_| failure.reason != "UNREACHABLE") {
-                Some((_, advice)) => Err(Finding::bad("talk", failure.text, advice.as_str())),
+                Some((_, advice)) => Err(Finding::bad("answers", failure.text, advice.as_str())),
                 None => Err(cluster::unreachable(&failure.text, &tried, place.tls.is_some())),
             }
         }

@@ -33,7 +33,7 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
-    how: HoldArgs,
+    args: AcquireArgs,
     #[command(flatten)]
     pub(crate) connection: QuietArgs,
 }
@@ -45,14 +45,14 @@ pub(crate) struct TryArgs {
     #[arg(value_parser = output::lock_name)]
     lock: String,
     #[command(flatten)]
-    how: HoldArgs,
+    args: AcquireArgs,
     #[command(flatten)]
     pub(crate) connection: QuietArgs,
 }
 
 /// How to hold a lock.
 #[derive(Args, Clone)]
-struct HoldArgs {
+struct AcquireArgs {
     /// Acquire in shared (read) mode
     #[arg(long, conflicts_with = "slots")]
     shared: bool,
@@ -125,22 +125,22 @@ pub(crate) fn lock(flags: &LockArgs) -> Result<Exit, CliError> {
             words.join(" ")
         )));
     }
-    acquire(&flags.lock, flags.wait, &flags.how, &flags.connection)
+    acquire(&flags.lock, flags.wait, &flags.args, &flags.connection)
 }
 
 /// Acquires a lock if it is free, and holds it.
 pub(crate) fn try_lock(flags: &TryArgs) -> Result<Exit, CliError> {
-    acquire(&flags.lock, Some(Duration::ZERO), &flags.how, &flags.connection)
+    acquire(&flags.lock, Some(Duration::ZERO), &flags.args, &flags.connection)
 }
 
 fn acquire(
     lock: &str,
     wait: Option<Duration>,
-    how: &HoldArgs,
+    args: &AcquireArgs,
     connection: &QuietArgs,
 ) -> Result<Exit, CliError> {
-    if how.lease.is_none()
-        && !how.hold
+    if args.lease.is_none()
+        && !args.hold
         && connection.output == OutputFormat::Text
         && output::is_piped()
     {
@@ -153,9 +153,9 @@ fn acquire(
             .with("or", format!("LEASE=$(tenure lease grant --ttl 5m); TOKEN=$(tenure try {lock} --lease $LEASE)"))
             .with("or", "the same with --hold, if what reads the pipe does not wait for its end"));
     }
-    connection.with(async |cluster| match &how.lease {
-        Some(lease) => under::acquire(cluster, lock, wait, how, lease).await,
-        None => foreground(cluster, lock, wait, how).await,
+    connection.with(async |cluster| match &args.lease {
+        Some(lease) => under::acquire(cluster, lock, wait, args, lease).await,
+        None => foreground(cluster, lock, wait, args).await,
     })
 }
 
@@ -164,14 +164,14 @@ async fn foreground(
     cluster: &ConnectedCluster,
     lock: &str,
     wait: Option<Duration>,
-    how: &HoldArgs,
+    args: &AcquireArgs,
 ) -> Result<Exit, CliError> {
     let mut asked = signals::listen()?;
-    let ttl = how.ttl.unwrap_or(TTL);
+    let ttl = args.ttl.unwrap_or(TTL);
     let not_acquired = |error| unanswered(&format!("lock `{lock}`"), ttl, error);
     let lease = cluster.client.lease(ttl).await.map_err(not_acquired)?;
     let waiting = WaitDisplay::new(cluster, lock, lease.id());
-    let ask = how.configure(lease.lock(lock)).on_queued(waiting.teller());
+    let ask = args.configure(lease.lock(lock)).on_queued(waiting.teller());
     let ask = match wait {
         Some(wait) => ask.wait(wait),
         None => ask,
@@ -208,7 +208,7 @@ async fn foreground(
         }
     };
     acquired(cluster, &guard, began.elapsed());
-    hold(cluster, guard, lease, &mut asked).await
+    hold_until_end(cluster, guard, lease, &mut asked).await
 }
 
 /// The failure of a request under a lease of its own. Without an answer the lock may have been granted all the same,
@@ -233,7 +233,7 @@ fn is_unreachable(cause: Cause) -> bool {
     matches!(cause, Cause::Unreachable { .. })
 }
 
-impl HoldArgs {
+impl AcquireArgs {
     fn configure(&self, mut ask: LockAsk) -> LockAsk {
         if self.shared {
             ask = ask.shared();
@@ -254,7 +254,7 @@ impl HoldArgs {
 }
 
 /// Holds until the lock is lost or a signal asks to end.
-async fn hold(
+async fn hold_until_end(
     cluster: &ConnectedCluster,
     guard: Guard,
     lease: Lease,

@@ -10,7 +10,7 @@ use v1::lock_admin_service_client::LockAdminServiceClient;
 use v1::request::Command;
 
 use super::wait::WaitDisplay;
-use super::{HoldArgs, millis, wait};
+use super::{AcquireArgs, millis, wait};
 use crate::connection_args::{ConnectedCluster, request_id};
 use crate::exit::Exit;
 use crate::failure::CliError;
@@ -30,13 +30,13 @@ pub(super) async fn acquire(
     cluster: &ConnectedCluster,
     lock: &str,
     wait: Option<Duration>,
-    how: &HoldArgs,
+    args: &AcquireArgs,
     lease: &str,
 ) -> Result<Exit, CliError> {
     let lease = lease::find(cluster, lease).await?;
-    let mode = match (how.shared, how.slots) {
+    let mode = match (args.shared, args.slots) {
         (true, _) => tenure_types::Mode::Shared,
-        (_, Some(of)) => tenure_types::Mode::Slot { of, take: how.take },
+        (_, Some(of)) => tenure_types::Mode::Slot { of, take: args.take },
         _ => tenure_types::Mode::Exclusive,
     };
     let take = convert::take(mode);
@@ -48,17 +48,17 @@ pub(super) async fn acquire(
         slots,
         take,
         wait_ms: wait.map(millis),
-        metadata: how.metadata.clone().into(),
-        lock_delay_ms: millis(how.lock_delay),
-        min_hold_ms: millis(how.min_hold),
-        supersede: how.supersede.clone().unwrap_or_default(),
-        priority: how.priority.into(),
-        progress_within_ms: millis(how.progress_within.unwrap_or_default()),
-        max_hold_ms: how.max_hold.map(millis),
-        upgrade: how.upgrade,
+        metadata: args.metadata.clone().into(),
+        lock_delay_ms: millis(args.lock_delay),
+        min_hold_ms: millis(args.min_hold),
+        supersede: args.supersede.clone().unwrap_or_default(),
+        priority: args.priority.into(),
+        progress_within_ms: millis(args.progress_within.unwrap_or_default()),
+        max_hold_ms: args.max_hold.map(millis),
+        upgrade: args.upgrade,
         ..Default::default()
     };
-    let id = request_id(how.request_id.as_ref());
+    let id = request_id(args.request_id.as_ref());
     let mut request = tonic::Request::new(ask);
     let key = id.to_string().parse();
     let key = key.map_err(|_| CliError::arguments("--request-id has characters that no id has"))?;
@@ -73,7 +73,7 @@ pub(super) async fn acquire(
         never = lease::keep(cluster, lease, SILENT) => match never {},
         signal = ended.signal() => {
             waiting.clear();
-            let keep = if how.upgrade { OldHold::Kept } else { OldHold::None };
+            let keep = if args.upgrade { OldHold::Kept } else { OldHold::None };
             leave(cluster, lock, lease, keep).await?;
             super::left(cluster, lock, waiting.ahead());
             return Ok(Exit::Signal(signal));

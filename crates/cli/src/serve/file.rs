@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// Why a file cannot be read, and at which line.
 #[derive(Debug)]
-pub(crate) struct Wrong {
+pub(crate) struct ConfigFileError {
     pub(crate) line: usize,
     pub(crate) what: String,
 }
@@ -92,11 +92,11 @@ enum SlowMs {
 }
 
 /// The settings in a file, by name.
-pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
+pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, ConfigFileError> {
     let ConfigFile { member, listen, cluster, tls, log, traces } =
         toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            Wrong { line, what: error.message().replace('\n', " ") }
+            ConfigFileError { line, what: error.message().replace('\n', " ") }
         })?;
     let join = |list: Option<Vec<String>>| list.map(|list| list.join(","));
     let values = [

@@ -19,9 +19,9 @@ const CHECKED_EVERY: usize = 100;
 const ONE_KB: u64 = 64;
 
 /// The wanted number of connections, limited to what the system lets this process open.
-fn possible(wished: usize) -> usize {
+fn possible(wanted: usize) -> usize {
     let files = os::raise_open_files().and_then(|files| usize::try_from(files).ok());
-    wished.min(files.unwrap_or(usize::MAX).saturating_sub(512) / 2)
+    wanted.min(files.unwrap_or(usize::MAX).saturating_sub(512) / 2)
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tenure::blocking::Client;
 use tenure::{HolderState, LockView};
 use tenure_server::tls::DialTrust;
 
-use crate::authority::{Authority, Papers};
+use crate::authority::{Authority, CertificateFiles};
 use crate::common::proxy::{Proxies, Road};
 use crate::common::{Cluster, TENURE, http};
 use crate::driver_process::Driver;
@@ -27,7 +27,7 @@ pub(crate) struct Stage {
     /// The runner's own client, which looks at locks.
     control: Client,
     next_dialler: AtomicUsize,
-    papers: Vec<Papers>,
+    cert_files: Vec<CertificateFiles>,
     ca: Option<PathBuf>,
     admin_key: Option<String>,
     /// Members that were killed or stopped and not brought back yet.
@@ -47,19 +47,19 @@ impl Stage {
         let ports: Vec<u16> = cluster.members.iter().map(|one| one.clients).collect();
         cluster.client_proxies = Some(Proxies::with_diallers(&ports, DIALLERS));
         let names: Vec<String> = cluster.members.iter().map(|one| one.name.clone()).collect();
-        let papers: Vec<Papers> = match &authority {
+        let cert_files: Vec<CertificateFiles> = match &authority {
             Some(authority) => names.iter().map(|name| authority.sign(name)).collect(),
             None => Vec::new(),
         };
-        if let Some(papers) = papers.first() {
-            let own = Some((papers.cert.as_path(), papers.key.as_path()));
-            cluster.trust = Some(DialTrust::load(&papers.ca, own).unwrap());
+        if let Some(cert_files) = cert_files.first() {
+            let own = Some((cert_files.cert.as_path(), cert_files.key.as_path()));
+            cluster.trust = Some(DialTrust::load(&cert_files.ca, own).unwrap());
         }
         let listed: Vec<String> =
             (0..MEMBERS).map(|at| format!("{}={}", names[at], cluster.advertised(at))).collect();
         let listed = listed.join(",");
         for at in 0..MEMBERS {
-            let flags = papers.get(at).map(Papers::flags).unwrap_or_default();
+            let flags = cert_files.get(at).map(CertificateFiles::flags).unwrap_or_default();
             let mut more: Vec<&str> = flags.iter().map(String::as_str).collect();
             more.extend(["--bootstrap", &listed]);
             cluster.start(at, &more);
@@ -84,7 +84,7 @@ impl Stage {
             cluster: Mutex::new(cluster),
             control,
             next_dialler: AtomicUsize::new(MEMBERS),
-            papers,
+            cert_files,
             ca,
             admin_key,
             hurt: Mutex::default(),
@@ -187,7 +187,8 @@ impl Stage {
             match &cluster.members[at].process {
                 Some(process) => process.signal("-CONT"),
                 None => {
-                    let flags = self.papers.get(at).map(Papers::flags).unwrap_or_default();
+                    let flags =
+                        self.cert_files.get(at).map(CertificateFiles::flags).unwrap_or_default();
                     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
                     cluster.start(at, &flags);
                 }

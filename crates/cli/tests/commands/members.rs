@@ -250,7 +250,7 @@ impl Three {
             });
             assert!(found, "{health} {check}: {ran:?}");
         }
-        for check in ["clock", "stalls", "source", "disk", "sync", "talk"] {
+        for check in ["clock", "stalls", "source", "disk", "sync", "answers"] {
             assert!(ran.out.contains(&format!(" {check} ")), "{check}: {ran:?}");
         }
         let checks = objects(&self.run(&["doctor", "--output", "json"]).out);
@@ -368,10 +368,10 @@ fn members_that_hang_delay_a_doctor_once_together() {
     };
     let none = doctor(&addresses);
     assert_eq!(none.code, 69, "{none:?}");
-    assert!(none.out.contains("bad   talk      no member answered within 2s"), "{none:?}");
+    assert!(none.out.contains("bad   answers   no member answered within 2s"), "{none:?}");
     // The doctor also finds and examines a working member that is listed after them.
     addresses.push(member().addr.clone());
     let one = doctor(&addresses);
     assert_eq!(one.code, 1, "{one:?}");
-    assert!(one.out.contains("ok    quorum") && one.out.contains("ok    talk"), "{one:?}");
+    assert!(one.out.contains("ok    quorum") && one.out.contains("ok    answers"), "{one:?}");
 }

@@ -14,7 +14,7 @@ pub(crate) struct Authority {
 }
 
 /// The certificate files of one member.
-pub(crate) struct Papers {
+pub(crate) struct CertificateFiles {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) ca: PathBuf,
@@ -34,21 +34,21 @@ impl Authority {
     }
 
     /// Makes a certificate for a member, new each time.
-    pub(crate) fn sign(&self, name: &str) -> Papers {
+    pub(crate) fn sign(&self, name: &str) -> CertificateFiles {
         let key = KeyPair::generate().unwrap();
         let mut params =
             CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()]).unwrap();
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let cert = params.signed_by(&key, &self.issuer).unwrap();
-        let papers = Papers {
+        let cert_files = CertificateFiles {
             cert: self.dir.join(format!("{name}.pem")),
             key: self.dir.join(format!("{name}.key")),
             ca: self.dir.join("ca.pem"),
         };
-        fs::write(&papers.cert, cert.pem()).unwrap();
-        fs::write(&papers.key, key.serialize_pem()).unwrap();
-        papers
+        fs::write(&cert_files.cert, cert.pem()).unwrap();
+        fs::write(&cert_files.key, key.serialize_pem()).unwrap();
+        cert_files
     }
 
     /// The file with the authority's own certificate.
@@ -64,7 +64,7 @@ impl Authority {
     }
 }
 
-impl Papers {
+impl CertificateFiles {
     /// The same certificate, for a client of members that another authority signed.
     pub(crate) fn trusting(self, other: &Authority) -> Self {
         Self { ca: other.dir.join("ca.pem"), ..self }

@@ -24,7 +24,7 @@ const TTL_MS: u64 = 600_000;
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client goes on waiting for an answer after the end of the load.
 const LAST_US: u64 = 40_000_000;
-/// The pause between two looks at a queue, and between two rounds.
+/// The pause between two polls of a queue, and between two rounds.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Running clients.

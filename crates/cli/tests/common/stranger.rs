@@ -14,7 +14,7 @@ use tenure_raft::{Message, Step, StepKind};
 use tenure_server::os;
 use tenure_server::tls::{DialTrust, Dialled};
 
-use crate::authority::Papers;
+use crate::authority::CertificateFiles;
 
 /// How long a read of a connection waits before it looks at its own deadline.
 const PIECE: Duration = Duration::from_millis(100);
@@ -65,8 +65,8 @@ impl Stranger {
         Self { trust: None }
     }
 
-    pub(crate) fn with(papers: &Papers) -> Self {
-        let Papers { cert, key, ca } = papers;
+    pub(crate) fn with(cert_files: &CertificateFiles) -> Self {
+        let CertificateFiles { cert, key, ca } = cert_files;
         Self { trust: Some(DialTrust::load(ca, Some((cert, key))).unwrap()) }
     }
 

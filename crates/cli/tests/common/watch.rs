@@ -25,7 +25,7 @@ const SEEN_US: u64 = 400_000;
 
 /// One poll of a member that led.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct LeaderPoll {
     pub(crate) asked_us: u64,
     pub(crate) told_us: u64,
     pub(crate) term: u64,
@@ -37,17 +37,17 @@ pub(crate) struct Look {
 /// Threads that poll the members.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Vec<Look>>>,
+    threads: Vec<JoinHandle<Vec<LeaderPoll>>>,
 }
 
 /// All polls, in order.
-pub(crate) struct Seen {
-    looks: Vec<Look>,
+pub(crate) struct PolledLeaders {
+    polls: Vec<LeaderPoll>,
 }
 
 /// A lease from its last renewal to its end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct ObservedLease {
     pub(crate) lease: u64,
     /// When the last renewal was requested, and when it was known to be done.
     pub(crate) asked_us: u64,
@@ -77,21 +77,21 @@ impl Watch {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = members.iter().map(|member| {
             let (member, stop) = (*member, stop.clone());
-            std::thread::spawn(move || look(member, &stop))
+            std::thread::spawn(move || poll(member, &stop))
         });
         Self { threads: threads.collect(), stop }
     }
 
-    pub(crate) fn end(self) -> Seen {
+    pub(crate) fn end(self) -> PolledLeaders {
         self.stop.store(true, Ordering::Release);
-        let looks = self.threads.into_iter().flat_map(|thread| thread.join().unwrap());
-        Seen::new(looks.collect())
+        let polls = self.threads.into_iter().flat_map(|thread| thread.join().unwrap());
+        PolledLeaders::new(polls.collect())
     }
 }
 
-fn look(member: SocketAddr, stop: &AtomicBool) -> Vec<Look> {
+fn poll(member: SocketAddr, stop: &AtomicBool) -> Vec<LeaderPoll> {
     let mut client = Client::new(vec![member], Duration::from_secs(1));
-    let mut looks = Vec::new();
+    let mut polls = Vec::new();
     while !stop.load(Ordering::Acquire) {
         let asked_us = os::now_us();
         if let ClientReply::Ok(status) = client.say("status")
@@ -99,37 +99,37 @@ fn look(member: SocketAddr, stop: &AtomicBool) -> Vec<Look> {
         {
             let [term, clock_ms, revision] =
                 ["term", "clock_ms", "revision"].map(|name| number(&status, name));
-            looks.push(Look { asked_us, told_us: os::now_us(), term, clock_ms, revision });
+            polls.push(LeaderPoll { asked_us, told_us: os::now_us(), term, clock_ms, revision });
         }
         std::thread::sleep(PAUSE);
     }
-    looks
+    polls
 }
 
-impl Seen {
-    pub(crate) fn new(mut looks: Vec<Look>) -> Self {
-        looks.sort_by_key(|look| look.told_us);
-        Self { looks }
+impl PolledLeaders {
+    pub(crate) fn new(mut polls: Vec<LeaderPoll>) -> Self {
+        polls.sort_by_key(|poll| poll.told_us);
+        Self { polls }
     }
 
     /// Checks that each lease lived its time and no longer.
-    pub(crate) fn judge(&self, lives: &[Life], ttl_ms: u64) -> Judged {
-        let (from, to) = match (self.looks.first(), self.looks.last()) {
+    pub(crate) fn judge(&self, leases: &[ObservedLease], ttl_ms: u64) -> Judged {
+        let (from, to) = match (self.polls.first(), self.polls.last()) {
             (Some(first), Some(last)) => (first.told_us, last.told_us),
             _ => panic!("no member was ever seen to lead"),
         };
         let leaderless_ms = self.leaderless_us(from, to) / 1_000;
         let mut judged = Judged { leaderless_ms, ..Judged::default() };
-        for life in lives {
-            let lived_us = life.gone_us - life.asked_us;
-            let (before, after) = (self.clock_before(life.asked_us), self.clock_after(life));
+        for lease in leases {
+            let lived_us = lease.gone_us - lease.asked_us;
+            let (before, after) = (self.clock_before(lease.asked_us), self.clock_after(lease));
             let lived_ms = before.zip(after).map(|(before, after)| after.saturating_sub(before));
             if lived_us < ttl_ms * 1_000 || lived_ms.is_some_and(|lived_ms| lived_ms < ttl_ms) {
                 judged.early += 1;
-                judged.said.push(format!("early: {life:?}, {lived_ms:?} ms by the clock"));
+                judged.said.push(format!("early: {lease:?}, {lived_ms:?} ms by the clock"));
             }
-            let (told_us, gone_us) = (life.told_us, life.gone_us);
-            let (lost_us, changes) = (self.leaderless_us(told_us, gone_us), self.changes(life));
+            let (told_us, gone_us) = (lease.told_us, lease.gone_us);
+            let (lost_us, changes) = (self.leaderless_us(told_us, gone_us), self.changes(lease));
             let bound_us = told_us + ttl_ms * 1_000 + lost_us + changes * CHECKPOINT_US;
             let over_us = gone_us.saturating_sub(bound_us);
             let stretch_us = gone_us.saturating_sub(bound_us - changes * CHECKPOINT_US);
@@ -138,7 +138,7 @@ impl Seen {
             if over_us > SEEN_US {
                 judged.late += 1;
                 judged.said.push(format!(
-                    "late by {over_us} us: {life:?}, {changes} changes, {lost_us} us leaderless"
+                    "late by {over_us} us: {lease:?}, {changes} changes, {lost_us} us leaderless"
                 ));
             }
         }
@@ -147,7 +147,7 @@ impl Seen {
 
     /// The leaderless time between two instants.
     fn leaderless_us(&self, from_us: u64, to_us: u64) -> u64 {
-        let pairs = self.looks.windows(2).filter_map(|pair| {
+        let pairs = self.polls.windows(2).filter_map(|pair| {
             let (last, next) = (pair.first()?.told_us, pair.last()?.told_us);
             let shared_us = next.min(to_us).saturating_sub(last.max(from_us));
             (next - last > GAP_US).then_some(shared_us)
@@ -156,13 +156,13 @@ impl Seen {
     }
 
     /// How often the leader changed between the last renewal and the end.
-    fn changes(&self, life: &Life) -> u64 {
-        let first = self.looks.iter().rev().find(|look| look.told_us <= life.asked_us);
+    fn changes(&self, lease: &ObservedLease) -> u64 {
+        let first = self.polls.iter().rev().find(|poll| poll.told_us <= lease.asked_us);
         let during = self
-            .looks
+            .polls
             .iter()
-            .filter(|look| look.told_us > life.asked_us && look.told_us <= life.gone_us + GAP_US);
-        let mut terms: Vec<u64> = first.into_iter().chain(during).map(|look| look.term).collect();
+            .filter(|poll| poll.told_us > lease.asked_us && poll.told_us <= lease.gone_us + GAP_US);
+        let mut terms: Vec<u64> = first.into_iter().chain(during).map(|poll| poll.term).collect();
         terms.sort_unstable();
         terms.dedup();
         (terms.len() as u64).saturating_sub(1)
@@ -170,14 +170,15 @@ impl Seen {
 
     /// The last clock value seen before an instant.
     fn clock_before(&self, moment_us: u64) -> Option<u64> {
-        let before = self.looks.iter().rev().find(|look| look.told_us <= moment_us);
-        before.map(|look| look.clock_ms)
+        let before = self.polls.iter().rev().find(|poll| poll.told_us <= moment_us);
+        before.map(|poll| poll.clock_ms)
     }
 
     /// The first clock value seen after the end. The member that showed the end may have been ahead of the leader,
     /// whose own disk need not be part of the majority: only the clock of a state that contains the end counts.
-    fn clock_after(&self, life: &Life) -> Option<u64> {
-        let after = |look: &&Look| look.asked_us >= life.gone_us && look.revision >= life.revision;
-        self.looks.iter().find(after).map(|look| look.clock_ms)
+    fn clock_after(&self, lease: &ObservedLease) -> Option<u64> {
+        let after =
+            |poll: &&LeaderPoll| poll.asked_us >= lease.gone_us && poll.revision >= lease.revision;
+        self.polls.iter().find(after).map(|poll| poll.clock_ms)
     }
 }

@@ -16,7 +16,7 @@ const BETWEEN: u64 = 12;
 
 /// The result of a write, as its writer knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Told {
+enum WriteResult {
     Done,
     Refused,
     Nothing,
@@ -32,7 +32,7 @@ struct Load {
     acknowledged: AtomicU64,
     stop: AtomicBool,
     /// The results, by number.
-    told: Mutex<BTreeMap<u64, Told>>,
+    results: Mutex<BTreeMap<u64, WriteResult>>,
 }
 
 impl Load {
@@ -48,11 +48,11 @@ impl Load {
             let late = u64::from((writer + at) % 8 == 5);
             let token = 2 + self.newest.fetch_add(raise, Ordering::SeqCst) + raise - late;
             let number = at * WRITERS + writer;
-            let told = self.write_one(&mut connection, to, path, token, number);
-            if told == Told::Nothing {
+            let result = self.write_one(&mut connection, to, path, token, number);
+            if result == WriteResult::Nothing {
                 connection = None;
             }
-            self.told.lock().unwrap().insert(number, told);
+            self.results.lock().unwrap().insert(number, result);
         }
     }
 
@@ -63,13 +63,13 @@ impl Load {
         path: &str,
         token: u64,
         number: u64,
-    ) -> Told {
+    ) -> WriteResult {
         if connection.is_none() {
             *connection = Connection::open(to).ok();
         }
         let Some(connection) = connection else {
             std::thread::yield_now();
-            return Told::Nothing;
+            return WriteResult::Nothing;
         };
         let (line, text) = (format!("{token} {number}\n"), token.to_string());
         let headers = [("fencing-token", text.as_str())];
@@ -77,18 +77,18 @@ impl Load {
             Ok(said) if said.status == 200 => {
                 self.highest.fetch_max(token, Ordering::SeqCst);
                 self.acknowledged.fetch_add(1, Ordering::SeqCst);
-                Told::Done
+                WriteResult::Done
             }
-            Ok(said) if said.status == 412 => Told::Refused,
-            Ok(said) if said.status == 503 => Told::Nothing,
+            Ok(said) if said.status == 412 => WriteResult::Refused,
+            Ok(said) if said.status == 503 => WriteResult::Nothing,
             Ok(said) => panic!("{said:?}"),
-            Err(_) => Told::Nothing,
+            Err(_) => WriteResult::Nothing,
         }
     }
 
     /// The first contradiction between the lines that were written and the writers' results.
     fn fault(&self, lines: &str) -> Option<String> {
-        let told = self.told.lock().unwrap();
+        let results = self.results.lock().unwrap();
         let mut seen = BTreeMap::new();
         let mut last = 0;
         for line in lines.lines() {
@@ -101,12 +101,13 @@ impl Load {
             if seen.insert(number, token).is_some() {
                 return Some(format!("{number} is there twice"));
             }
-            if told.get(&number) == Some(&Told::Refused) {
+            if results.get(&number) == Some(&WriteResult::Refused) {
                 return Some(format!("{number} was refused, and is there"));
             }
         }
-        let lost =
-            told.iter().find(|(number, told)| **told == Told::Done && !seen.contains_key(number));
+        let lost = results
+            .iter()
+            .find(|(number, result)| **result == WriteResult::Done && !seen.contains_key(number));
         lost.map(|(number, _)| format!("{number} was acknowledged, and is lost"))
     }
 }
@@ -163,9 +164,9 @@ fn kill_under_load(
 }
 
 fn report(word: &str, kills: usize, load: &Load) {
-    let told = load.told.lock().unwrap();
-    let count = |which| told.values().filter(|told| **told == which).count();
-    let (done, refused) = (count(Told::Done), count(Told::Refused));
+    let results = load.results.lock().unwrap();
+    let count = |which| results.values().filter(|result| **result == which).count();
+    let (done, refused) = (count(WriteResult::Done), count(WriteResult::Refused));
     assert!(refused > 0, "no write was ever late");
     println!("{word} kills={kills} acknowledged={done} refused={refused} violations=0");
 }
@@ -196,7 +197,11 @@ fn a_proxy_killed_in_the_middle_of_writes_lets_no_late_write_in() {
 #[test]
 fn the_checker_knows_what_must_not_be() {
     let load = Load::default();
-    load.told.lock().unwrap().extend([(1, Told::Done), (2, Told::Refused), (3, Told::Nothing)]);
+    load.results.lock().unwrap().extend([
+        (1, WriteResult::Done),
+        (2, WriteResult::Refused),
+        (3, WriteResult::Nothing),
+    ]);
     assert_eq!(load.fault("5 1\n"), None);
     assert_eq!(load.fault("5 1\n5 3\n"), None);
     for (lines, why) in [

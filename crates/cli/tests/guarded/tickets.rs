@@ -303,8 +303,8 @@ fn secured(authority: &Authority, clients: &Authority, mut cluster: Cluster) -> 
     cluster.trust = Some(DialTrust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
     cluster.add();
     let (name, port) = (cluster.members[0].name.clone(), cluster.members[0].members);
-    let papers = authority.sign(&name);
-    let mut flags = papers.flags();
+    let cert_files = authority.sign(&name);
+    let mut flags = cert_files.flags();
     let listed = format!("{name}=127.0.0.1:{port}");
     flags.extend(["--tls-client-ca".to_owned(), clients.ca(), "--bootstrap".to_owned(), listed]);
     cluster.start(0, &flags.iter().map(String::as_str).collect::<Vec<_>>());

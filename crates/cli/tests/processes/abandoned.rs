@@ -21,7 +21,7 @@ const STEPS: usize = 16;
 const STEP: Duration = Duration::from_micros(250);
 
 /// The successful answer to a retry.
-struct Told {
+struct AcquiredLock {
     lock: String,
     lease: String,
     token: String,
@@ -30,7 +30,7 @@ struct Told {
 /// The results of all attempts.
 #[derive(Default)]
 struct Totals {
-    acquired: Vec<Told>,
+    acquired: Vec<AcquiredLock>,
     /// Answers other than that the lock was acquired, although no other client wanted it.
     refused: Vec<String>,
 }
@@ -73,7 +73,7 @@ enum Close {
 
 /// Abandons one acquire and repeats it at once, with the same key. For half of the locks another lease holds the lock
 /// at first, so that the attempts wait for it.
-fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
+fn attempt(cluster: &Cluster, number: usize) -> Result<AcquiredLock, String> {
     // The leader decides sooner than followers, so the attempts alternate between members.
     let member = number % cluster.members.len();
     let close = if number.is_multiple_of(2) { Close::Before } else { Close::Meanwhile };
@@ -122,7 +122,7 @@ fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
     });
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if status == 200 && body["acquired"] == true {
-        return Ok(Told { lock, lease, token: text(&body["token"]) });
+        return Ok(AcquiredLock { lock, lease, token: text(&body["token"]) });
     }
     Err(format!("{lock}: {status} {body}"))
 }
@@ -148,10 +148,10 @@ fn keeps(cluster: &Cluster, acquires: usize) {
                     if number >= acquires {
                         return;
                     }
-                    let told = attempt(cluster, number);
+                    let outcome = attempt(cluster, number);
                     let mut totals = totals.lock().unwrap();
-                    match told {
-                        Ok(told) => totals.acquired.push(told),
+                    match outcome {
+                        Ok(lock) => totals.acquired.push(lock),
                         Err(why) => totals.refused.push(why),
                     }
                 }
@@ -162,7 +162,7 @@ fn keeps(cluster: &Cluster, acquires: usize) {
     // Every lease lives, and no caller released anything: each lock must still be held as its caller was told.
     let taken: Vec<String> = acquired
         .iter()
-        .filter_map(|Told { lock, lease, token }| {
+        .filter_map(|AcquiredLock { lock, lease, token }| {
             let shown = cluster.ok(&format!("explain {lock}"));
             let kept = shown.contains(&format!("lease={lease} token={token} "));
             (!kept).then(|| format!("{lock}: told lease={lease} token={token}, then {shown}"))

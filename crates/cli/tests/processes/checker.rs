@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::history::{Acknowledged, Done, History, Holds, Unsure};
-use crate::common::watch::{Judged, Life, Look, Seen};
+use crate::common::watch::{Judged, LeaderPoll, ObservedLease, PolledLeaders};
 
 fn told(asked_us: u64, told_us: u64, revision: u64, done: Done) -> Acknowledged {
     Acknowledged { asked_us, told_us, once: true, revision, done }
@@ -137,17 +137,18 @@ fn a_place_that_was_passed_over_is_noticed() {
 /// One leader is seen for four seconds, then none for half a second, then another. The clock loses the half second,
 /// and 300 ms that were counted but in no entry.
 fn judged(renewed_ms: u64, gone_ms: u64) -> Judged {
-    let look = |at_ms: u64| {
+    let poll = |at_ms: u64| {
         let (term, clock_ms) = if at_ms < 4_000 { (1, at_ms) } else { (2, at_ms - 800) };
         let (asked_us, told_us) = (at_ms * 1_000, at_ms * 1_000 + 100);
         // A revision in every millisecond.
-        Look { asked_us, told_us, term, clock_ms, revision: at_ms }
+        LeaderPoll { asked_us, told_us, term, clock_ms, revision: at_ms }
     };
     let moments = (0..4_000).step_by(10).chain((4_500..12_000).step_by(10));
-    let seen = Seen::new(moments.map(look).collect());
+    let seen = PolledLeaders::new(moments.map(poll).collect());
     let (asked_us, told_us) = (renewed_ms * 1_000, renewed_ms * 1_000 + 500);
-    let life = Life { lease: 1, asked_us, told_us, gone_us: gone_ms * 1_000, revision: gone_ms };
-    seen.judge(&[life], 3_000)
+    let lease =
+        ObservedLease { lease: 1, asked_us, told_us, gone_us: gone_ms * 1_000, revision: gone_ms };
+    seen.judge(&[lease], 3_000)
 }
 
 #[test]

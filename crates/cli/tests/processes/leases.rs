@@ -12,14 +12,14 @@ use std::time::Duration;
 use tenure_server::os;
 
 use crate::common::client::{Client, ClientReply, number};
-use crate::common::watch::{Life, Watch};
+use crate::common::watch::{ObservedLease, Watch};
 use crate::common::{Cluster, kills, progress, wait};
 
 const TTL_MS: u64 = 3_000;
 /// How many leases each renewing client has.
 const RENEWED: u64 = 8;
 /// How many clients renew, and how many fall silent.
-const KEEPERS: u64 = 3;
+const RENEWERS: u64 = 3;
 const SILENT: u64 = 8;
 /// The kills outside a campaign: enough to see that it works.
 const KILLS: usize = 3;
@@ -43,7 +43,7 @@ fn leases_live_their_time_while_leaders_are_killed() {
     let members = cluster.addresses();
     let watch = Watch::begin(&members);
     let counts = Arc::new(Counts::default());
-    let keepers: Vec<_> = (0..KEEPERS)
+    let renewers: Vec<_> = (0..RENEWERS)
         .map(|number| {
             let (members, counts) = (members.clone(), counts.clone());
             std::thread::spawn(move || keep_renewing(members, number, &counts))
@@ -58,11 +58,12 @@ fn leases_live_their_time_while_leaders_are_killed() {
 
     let mut failovers_us = kill_leaders(&mut cluster, kills);
     counts.stop.store(true, Ordering::Release);
-    keepers.into_iter().for_each(|keeper| keeper.join().unwrap());
-    let lives: Vec<Life> = silent.into_iter().flat_map(|one| one.join().unwrap()).collect();
+    renewers.into_iter().for_each(|renewer| renewer.join().unwrap());
+    let leases: Vec<ObservedLease> =
+        silent.into_iter().flat_map(|one| one.join().unwrap()).collect();
     cluster.agree(&[0, 1, 2]);
 
-    let judged = watch.end().judge(&lives, TTL_MS);
+    let judged = watch.end().judge(&leases, TTL_MS);
     let early = counts.early.load(Ordering::Acquire) + judged.early;
     failovers_us.sort_unstable();
     let median_ms = failovers_us[failovers_us.len() / 2] / 1_000;
@@ -74,14 +75,14 @@ fn leases_live_their_time_while_leaders_are_killed() {
         "kills kills={kills} renewed={} renewals={renewals} silent={} early={early} late={} \
          stretch_ms={} overshoot_ms={} leaderless_ms={} failover_median_ms={median_ms} failover_p99_ms={p99_ms} \
          violations={violations}",
-        KEEPERS * RENEWED,
-        lives.len(),
+        RENEWERS * RENEWED,
+        leases.len(),
         judged.late,
         judged.stretch_ms,
         judged.overshoot_ms,
         judged.leaderless_ms,
     );
-    assert!(renewals > 0 && lives.len() >= kills, "{renewals} renewals, {} lives", lives.len());
+    assert!(renewals > 0 && leases.len() >= kills, "{renewals} renewals, {} leases", leases.len());
     assert_eq!(violations, 0, "{:#?}", judged.said);
 }
 
@@ -127,7 +128,7 @@ fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
     // When the last renewal that is known to be done began, for all of these leases.
     let mut since_us = u64::MAX;
     for id in &ids {
-        let line = format!("lease {id} {TTL_MS} keeper-{number}");
+        let line = format!("lease {id} {TTL_MS} renewer-{number}");
         since_us = since_us.min(os::now_us());
         let granted = client.insist(&line, || false);
         granted.expect("it insists").expect("a lease is granted");
@@ -157,11 +158,11 @@ fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
 }
 
 /// Takes leases and lets them expire, again and again.
-fn fall_silent(members: &[SocketAddr], number: u64, counts: &Counts) -> Vec<Life> {
+fn fall_silent(members: &[SocketAddr], number: u64, counts: &Counts) -> Vec<ObservedLease> {
     let mut client = Client::new(members.to_vec(), Duration::from_secs(1));
     // A deposed leader waits for an answer that never comes: ask the next member soon.
     let mut reader = Client::new(members.to_vec(), Duration::from_millis(250));
-    let mut lives = Vec::new();
+    let mut observed = Vec::new();
     for turn in 0.. {
         if counts.stop.load(Ordering::Acquire) {
             break;
@@ -187,9 +188,9 @@ fn fall_silent(members: &[SocketAddr], number: u64, counts: &Counts) -> Vec<Life
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        lives.push(Life { lease, asked_us, told_us, gone_us, revision });
+        observed.push(ObservedLease { lease, asked_us, told_us, gone_us, revision });
     }
-    lives
+    observed
 }
 
 /// Renews a lease for the last time. Returns when the renewal was first requested, and when it was known to be done.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_server::tls::DialTrust;
 
-use crate::authority::{Authority, Papers};
+use crate::authority::{Authority, CertificateFiles};
 use crate::common::client::number;
 use crate::common::waiting::wait_within;
 use crate::common::{Cluster, field, wait};
@@ -23,7 +23,7 @@ pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) stranger: Stranger,
     /// The certificates in the order of the members; `None` in plaintext.
-    papers: Option<(Authority, Vec<Papers>)>,
+    cert_files: Option<(Authority, Vec<CertificateFiles>)>,
     /// How many writes were acknowledged so far.
     writes: u64,
 }
@@ -42,14 +42,14 @@ macro_rules! in_plaintext_and_under_tls {
 pub(crate) use in_plaintext_and_under_tls;
 
 /// Gives each member a certificate of one authority, before the members start.
-fn secure(cluster: &mut Cluster) -> (Authority, Vec<Papers>) {
+fn secure(cluster: &mut Cluster) -> (Authority, Vec<CertificateFiles>) {
     let authority = Authority::new(cluster.dir.path(), "ours");
-    let papers: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
-    for (one, papers) in cluster.members.iter_mut().zip(&papers) {
-        one.flags = papers.flags();
+    let cert_files: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
+    for (one, cert_files) in cluster.members.iter_mut().zip(&cert_files) {
+        one.flags = cert_files.flags();
     }
-    cluster.trust = Some(DialTrust::load(&papers[0].ca, None).unwrap());
-    (authority, papers)
+    cluster.trust = Some(DialTrust::load(&cert_files[0].ca, None).unwrap());
+    (authority, cert_files)
 }
 
 /// What the members of a scenario speak, among themselves and with their clients.
@@ -75,8 +75,13 @@ impl Transport {
 
 impl Stage {
     pub(crate) fn plain() -> Self {
-        Self { cluster: Cluster::found(3), stranger: Stranger::plain(), papers: None, writes: 0 }
-            .served()
+        Self {
+            cluster: Cluster::found(3),
+            stranger: Stranger::plain(),
+            cert_files: None,
+            writes: 0,
+        }
+        .served()
     }
 
     /// Members under TLS. The stranger has a certificate of their authority that names no member.
@@ -85,14 +90,14 @@ impl Stage {
         for _ in 0..3 {
             cluster.add();
         }
-        let (authority, papers) = secure(&mut cluster);
+        let (authority, cert_files) = secure(&mut cluster);
         let stranger = Stranger::with(&authority.sign(STRANGER));
-        let (cluster, papers) = (cluster.founded(), Some((authority, papers)));
-        Self { cluster, stranger, papers, writes: 0 }.served()
+        let (cluster, cert_files) = (cluster.founded(), Some((authority, cert_files)));
+        Self { cluster, stranger, cert_files, writes: 0 }.served()
     }
 
     pub(crate) fn is_secured(&self) -> bool {
-        self.papers.is_some()
+        self.cert_files.is_some()
     }
 
     fn served(mut self) -> Self {
@@ -115,10 +120,10 @@ impl Stage {
     pub(crate) fn start_new_with(&mut self, more: &[&str]) -> usize {
         let at = self.cluster.add();
         let name = self.cluster.members[at].name.clone();
-        if let Some((authority, papers)) = &mut self.papers {
+        if let Some((authority, cert_files)) = &mut self.cert_files {
             let new = authority.sign(&name);
             self.cluster.members[at].flags = new.flags();
-            papers.push(new);
+            cert_files.push(new);
         }
         self.cluster.start(at, more);
         at
@@ -126,8 +131,8 @@ impl Stage {
 
     /// Speaks with the certificate of a member, or in plaintext, where that makes no difference.
     pub(crate) fn speaker_of(&self, at: usize) -> Stranger {
-        match &self.papers {
-            Some((_, papers)) => Stranger::with(&papers[at]),
+        match &self.cert_files {
+            Some((_, cert_files)) => Stranger::with(&cert_files[at]),
             None => Stranger::plain(),
         }
     }

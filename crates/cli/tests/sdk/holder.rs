@@ -131,17 +131,17 @@ pub(crate) fn is_one() -> bool {
     let mut word = || words.next().unwrap();
     let ear = if word() == "Deaf" { Ear::Deaf } else { Ear::Good };
     let (lock, addresses, file) = (word(), word(), File::create(word()).unwrap());
-    let told = Arc::new(Told::default());
+    let commands = Arc::new(HolderCommands::default());
     let mut lines = BufReader::new(std::io::stdin()).lines();
     // The test must register our pid before this process dials anything.
     assert_eq!(lines.next().unwrap().unwrap(), "go");
-    let hears = told.clone();
+    let received = commands.clone();
     std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
-            hears.keep.store(line == "keep", Ordering::Release);
+            received.keep.store(line == "keep", Ordering::Release);
         }
-        hears.over.store(true, Ordering::Release);
-        hears.bell.notify_one();
+        received.over.store(true, Ordering::Release);
+        received.bell.notify_one();
     });
     runtime().block_on(async {
         let name = format!("p{}", os::now_us());
@@ -153,23 +153,23 @@ pub(crate) fn is_one() -> bool {
             }
         };
         tokio::select! {
-            () = cycle(&client, &lock, ear, &told, &file) => {}
-            () = told.bell.notified() => {}
+            () = cycle(&client, &lock, ear, &commands, &file) => {}
+            () = commands.bell.notified() => {}
         }
     });
     true
 }
 
-/// What the holder was told.
+/// The commands that the holder has received.
 #[derive(Default)]
-struct Told {
+struct HolderCommands {
     keep: AtomicBool,
     over: AtomicBool,
     bell: Notify,
 }
 
-async fn cycle(client: &Client, lock: &str, ear: Ear, told: &Told, mut file: &File) {
-    while !told.over.load(Ordering::Acquire) {
+async fn cycle(client: &Client, lock: &str, ear: Ear, commands: &HolderCommands, mut file: &File) {
+    while !commands.over.load(Ordering::Acquire) {
         let Ok(guard) = client.lock(lock).ttl(TTL).wait(WAIT).await else { continue };
         if guard.check().is_err() {
             continue;
@@ -179,7 +179,7 @@ async fn cycle(client: &Client, lock: &str, ear: Ear, told: &Told, mut file: &Fi
         writeln!(file, "hold {token}").unwrap();
         // `Written` records the end of the span when it is dropped, also if this future is dropped.
         let mut span = Written { file, token: token.get(), from_us, to_us, how: "done" };
-        while !told.over.load(Ordering::Acquire) {
+        while !commands.over.load(Ordering::Acquire) {
             // Read the clock before the check, so that the recorded time is certainly not after it.
             let now_us = os::now_us();
             match guard.check() {
@@ -190,7 +190,7 @@ async fn cycle(client: &Client, lock: &str, ear: Ear, told: &Told, mut file: &Fi
                 _ => to_us = now_us,
             }
             span.to_us = to_us;
-            let keep = told.keep.load(Ordering::Acquire);
+            let keep = commands.keep.load(Ordering::Acquire);
             if keep && !kept {
                 kept = true;
                 writeln!(file, "kept {token}").unwrap();

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tenure::{Client, Error};
 use tenure_server::tls::DialTrust;
 
-use crate::authority::{Authority, Papers};
+use crate::authority::{Authority, CertificateFiles};
 use crate::common::Cluster;
 use crate::runtime;
 
 /// Three members that use certificates and require one of another authority from every client. Returns a certificate
 /// for a client as well.
-fn found() -> (Cluster, Papers, Vec<Papers>) {
+fn found() -> (Cluster, CertificateFiles, Vec<CertificateFiles>) {
     let mut cluster = Cluster::new();
     let authority = Authority::new(cluster.dir.path(), "ours");
     let clients = Authority::new(cluster.dir.path(), "clients");
@@ -21,19 +21,19 @@ fn found() -> (Cluster, Papers, Vec<Papers>) {
     for _ in 0..3 {
         cluster.add();
     }
-    let papers: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
+    let cert_files: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
     let listed =
         cluster.members.iter().map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
     let listed = listed.collect::<Vec<_>>().join(",");
-    for (at, papers) in papers.iter().enumerate() {
-        start(&mut cluster, at, papers, &["--bootstrap", &listed]);
+    for (at, cert_files) in cert_files.iter().enumerate() {
+        start(&mut cluster, at, cert_files, &["--bootstrap", &listed]);
     }
     cluster.leader();
-    (cluster, clients.sign("worker").trusting(&authority), papers)
+    (cluster, clients.sign("worker").trusting(&authority), cert_files)
 }
 
-fn start(cluster: &mut Cluster, at: usize, papers: &Papers, more: &[&str]) {
-    let mut flags = papers.flags();
+fn start(cluster: &mut Cluster, at: usize, cert_files: &CertificateFiles, more: &[&str]) {
+    let mut flags = cert_files.flags();
     let clients = cluster.dir.path().join("clients/ca.pem");
     flags.extend(["--tls-client-ca".to_owned(), clients.to_str().unwrap().to_owned()]);
     let flags: Vec<_> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
@@ -52,7 +52,7 @@ fn refused(builder: tenure::Builder) -> String {
 
 #[test]
 fn clients_under_tls_hold_over_failovers_and_clients_without_a_certificate_are_rejected() {
-    let (mut cluster, me, papers) = found();
+    let (mut cluster, me, cert_files) = found();
     let runtime = runtime();
     let addresses: Vec<String> =
         cluster.addresses().iter().map(|address| format!("https://{address}")).collect();
@@ -66,7 +66,7 @@ fn clients_under_tls_hold_over_failovers_and_clients_without_a_certificate_are_r
     runtime.block_on(client.key("a").put("1")).unwrap();
     guard.check().unwrap();
     runtime.block_on(guard.release()).unwrap();
-    start(&mut cluster, leader, &papers[leader], &[]);
+    start(&mut cluster, leader, &cert_files[leader], &[]);
 
     let theirs = Authority::new(cluster.dir.path(), "theirs").sign("worker");
     let stranger = secured(&theirs.ca).identity(&me.cert, &me.key);

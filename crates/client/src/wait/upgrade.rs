@@ -28,8 +28,8 @@ pub(crate) async fn upgrade(
     ask.upgrade = true;
     ask.wait = if wait.is_zero() { WaitLimit::No } else { WaitLimit::For(wait) };
     let until = deadline(&held.shared, &ask);
-    let (ask, turns) = (Some(Box::new(ask)), LocalPermits::default());
-    let mut leaving = PlaceCleanup { held: held.clone(), ask, turns, sent: None };
+    let (ask, permits) = (Some(Box::new(ask)), LocalPermits::default());
+    let mut leaving = PlaceCleanup { held: held.clone(), ask, permits, sent: None };
     let stood = Box::pin(leaving.stand(until, None)).await;
     let NotGranted { error, place } = match stood {
         Ok(granted) => {

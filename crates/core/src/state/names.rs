@@ -202,29 +202,29 @@ mod tests {
         fn insert(&mut self, name: &str) -> SlabIndex {
             let slot = self.locks.insert(lock(name));
             self.names.insert(&self.locks, slot);
-            self.look();
+            self.count_steps();
             slot
         }
 
         fn remove(&mut self, slot: SlabIndex) {
             let gone = self.locks.remove(slot);
             self.names.remove(&gone.name, slot);
-            self.look();
+            self.count_steps();
         }
 
         /// Sorts in steps, then lists.
         fn list(&mut self, after: &str, max: usize) -> Vec<String> {
             while !self.names.settle(&self.locks, STEP) {
-                self.look();
+                self.count_steps();
             }
-            self.look();
+            self.count_steps();
             let start = Bound::Excluded(after.as_bytes());
             let found = self.names.list(start, b"", max);
-            self.look();
+            self.count_steps();
             found.iter().map(|slot| String::from(self.locks.at(*slot).name.as_str())).collect()
         }
 
-        fn look(&mut self) {
+        fn count_steps(&mut self) {
             let steps = core::mem::take(&mut self.names.order.get_mut().steps);
             self.worst = self.worst.max(steps);
         }

@@ -15,8 +15,8 @@ const SLOTS: u32 = 8;
 const CLIENTS: u64 = 24;
 const ROUNDS: u64 = 20_000;
 
-/// What one client is doing.
-enum Doing {
+/// The state of one client.
+enum ClientState {
     Nothing,
     Waits { place: PlaceNumber, take: u32, since: u64 },
     Holds(Vec<Token>),
@@ -29,15 +29,15 @@ fn a_large_request_waits_for_those_before_it_only() {
     for round in 0..ROUNDS {
         let client = pool.random(CLIENTS) + 1;
         match pool.clients.remove(&client).unwrap() {
-            Doing::Nothing => {
+            ClientState::Nothing => {
                 // Mostly one slot, so that there is always a small request which would fit.
                 let large = pool.random(4) == 0;
                 let take = if large { u32::try_from(pool.random(8) + 1).unwrap() } else { 1 };
                 pool.ask(client, take, round);
             }
             // Once half of them wait, the others go on: otherwise no client would hold anything for long.
-            waits @ Doing::Waits { .. } => drop(pool.clients.insert(client, waits)),
-            Doing::Holds(tokens) => pool.release(client, &tokens, round, &mut longest),
+            waits @ ClientState::Waits { .. } => drop(pool.clients.insert(client, waits)),
+            ClientState::Holds(tokens) => pool.release(client, &tokens, round, &mut longest),
         }
         pool.check();
     }
@@ -50,7 +50,7 @@ fn a_large_request_waits_for_those_before_it_only() {
 
 struct Pool {
     machine: Machine,
-    clients: BTreeMap<u64, Doing>,
+    clients: BTreeMap<u64, ClientState>,
     /// The newest request that was granted.
     newest: PlaceNumber,
     seed: u64,
@@ -65,7 +65,7 @@ impl Pool {
             let id = LeaseId::new(client).unwrap();
             let new = NewLease { id, ttl_ms: 3_600_000, client: "ci", metadata: b"" };
             pool.run(Command::GrantLease(new));
-            pool.clients.insert(client, Doing::Nothing);
+            pool.clients.insert(client, ClientState::Nothing);
         }
         pool
     }
@@ -100,7 +100,7 @@ impl Pool {
                 assert!(self.waiting().next().is_none(), "it passed those who wait");
                 self.grant(place, take, &grants)
             }
-            Answer::Queued(queued) => Doing::Waits { place: queued.place, take, since },
+            Answer::Queued(queued) => ClientState::Waits { place: queued.place, take, since },
             other => panic!("{other:?}"),
         };
         self.clients.insert(client, doing);
@@ -113,16 +113,16 @@ impl Pool {
         round: u64,
         longest: &mut BTreeMap<u32, u64>,
     ) {
-        self.clients.insert(client, Doing::Nothing);
+        self.clients.insert(client, ClientState::Nothing);
         for token in tokens {
             let hold = Hold { lease: lease(client), lock: "pool", token: *token };
             let effects = self.run(Command::Release(hold));
             for notice in effects.notices {
                 let Notice::Granted { place, grants, .. } = notice else { continue };
-                let (&who, &Doing::Waits { take, since, .. }) = self
+                let (&who, &ClientState::Waits { take, since, .. }) = self
                     .clients
                     .iter()
-                    .find(|(_, it)| matches!(it, Doing::Waits { place: it, .. } if *it == place))
+                    .find(|(_, it)| matches!(it, ClientState::Waits { place: it, .. } if *it == place))
                     .expect("a waiter is granted")
                 else {
                     unreachable!()
@@ -136,17 +136,17 @@ impl Pool {
     }
 
     /// Checks the order and the number of a grant.
-    fn grant(&mut self, place: PlaceNumber, take: u32, grants: &Grants) -> Doing {
+    fn grant(&mut self, place: PlaceNumber, take: u32, grants: &Grants) -> ClientState {
         assert!(place > self.newest, "{place:?} was passed by {:?}", self.newest);
         self.newest = place;
         assert_eq!(grants.as_slice().len(), take as usize, "all slots or none");
-        Doing::Holds(grants.as_slice().iter().map(|grant| grant.token).collect())
+        ClientState::Holds(grants.as_slice().iter().map(|grant| grant.token).collect())
     }
 
     fn waiting(&self) -> impl Iterator<Item = (PlaceNumber, u32)> {
         self.clients.values().filter_map(|it| match it {
-            Doing::Waits { place, take, .. } => Some((*place, *take)),
-            Doing::Nothing | Doing::Holds(_) => None,
+            ClientState::Waits { place, take, .. } => Some((*place, *take)),
+            ClientState::Nothing | ClientState::Holds(_) => None,
         })
     }
 
@@ -156,8 +156,8 @@ impl Pool {
             .clients
             .values()
             .map(|it| match it {
-                Doing::Holds(tokens) => tokens.len(),
-                Doing::Nothing | Doing::Waits { .. } => 0,
+                ClientState::Holds(tokens) => tokens.len(),
+                ClientState::Nothing | ClientState::Waits { .. } => 0,
             })
             .sum();
         let shown = self.machine.lock("pool").map_or(0, |lock| lock.holders.len());

@@ -139,9 +139,9 @@ fn sizes_have_bounds() {
 }
 
 /// Accepts only tokens with a password, and checks which lock they were issued for.
-struct Friends;
+struct PasswordVerifier;
 
-impl Verify for Friends {
+impl Verify for PasswordVerifier {
     fn verify(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Unproven> {
         let said = text.strip_prefix(&format!("{}:", at.lock));
         let said = said.ok_or_else(|| Unproven::Forged(format!("not of {at}")))?;
@@ -154,8 +154,9 @@ impl Verify for Friends {
 #[test]
 fn a_store_believes_what_its_verifier_believes() {
     let dir = tempfile::tempdir().unwrap();
-    let store =
-        started(dir.path(), |settings| settings.believe = TokenPolicy::Other(Arc::new(Friends)));
+    let store = started(dir.path(), |settings| {
+        settings.believe = TokenPolicy::Other(Arc::new(PasswordVerifier))
+    });
     let mut connection = Connection::open(store.address).unwrap();
     let mut put = |token: &str| {
         let answer =

@@ -59,11 +59,11 @@ fn reasons_of_the_cluster_have_its_status_and_effect() {
 
 /// The rows that occurred in a response.
 #[derive(Default)]
-struct Told(BTreeSet<&'static str>);
+struct CoveredReasons(BTreeSet<&'static str>);
 
-impl Told {
+impl CoveredReasons {
     /// Compares a response with its row: the status, and in the body reason, effect and advice.
-    fn that(&mut self, said: &Answer, reason: impl Into<&'static Row>) {
+    fn check(&mut self, said: &Answer, reason: impl Into<&'static Row>) {
         let row = reason.into();
         assert_eq!(said.refusal(), (row.status, row.reason), "{said:?}");
         let body: serde_json::Value = serde_json::from_slice(&said.body).unwrap();
@@ -94,12 +94,12 @@ impl Verify for Words {
 
 #[test]
 fn every_reason_is_said_by_the_store_or_the_proxy() {
-    let mut told = Told::default();
-    the_store_says(&mut told);
-    the_proxy_says(&mut told);
-    a_store_with_readers_says(&mut told);
+    let mut covered = CoveredReasons::default();
+    the_store_says(&mut covered);
+    the_proxy_says(&mut covered);
+    a_store_with_readers_says(&mut covered);
     for (said, reason) in states::refusals() {
-        told.that(&said, reason);
+        covered.check(&said, reason);
     }
     let inside: BTreeSet<_> = INSIDE.iter().map(|(it, ..)| it.row().reason).collect();
     for (reason, why, file, test) in INSIDE {
@@ -107,21 +107,21 @@ fn every_reason_is_said_by_the_store_or_the_proxy() {
     }
     let rows = Reason::ALL.iter().map(|it| it.row()).chain(Fence::ALL.iter().map(|it| it.row()));
     let rows: BTreeSet<_> = rows.map(|row| row.reason).collect();
-    let silent: Vec<_> = rows.difference(&told.0).filter(|it| !inside.contains(**it)).collect();
+    let silent: Vec<_> = rows.difference(&covered.0).filter(|it| !inside.contains(**it)).collect();
     assert!(silent.is_empty(), "no test covers {silent:?}");
-    assert!(told.0.is_disjoint(&inside), "what is said from outside is not only said inside");
-    println!("reasons rows={} outside={} inside={}", rows.len(), told.0.len(), inside.len());
+    assert!(covered.0.is_disjoint(&inside), "what is said from outside is not only said inside");
+    println!("reasons rows={} outside={} inside={}", rows.len(), covered.0.len(), inside.len());
 }
 
-fn a_store_with_readers_says(told: &mut Told) {
+fn a_store_with_readers_says(covered: &mut CoveredReasons) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("readers");
     std::fs::write(&file, "x".repeat(32)).unwrap();
     let store = crate::store::started(dir.path(), |settings| settings.readers = Some(file.clone()));
-    told.that(&call(store.address, "GET", "/v1/data", None, ""), Reason::Unauthenticated);
+    covered.check(&call(store.address, "GET", "/v1/data", None, ""), Reason::Unauthenticated);
 }
 
-fn the_store_says(told: &mut Told) {
+fn the_store_says(covered: &mut CoveredReasons) {
     let dir = tempfile::tempdir().unwrap();
     let limits = StoreLimits { body_bytes_max: 1_000, value_bytes_max: 1_500, bytes_max: 4_000 };
     let running = store::started(dir.path(), |settings| {
@@ -135,37 +135,37 @@ fn the_store_says(told: &mut Told) {
     };
     let (one, two) = ("7 00000000000000a1", "7 00000000000000a2");
     assert_eq!(put("/v1/data/a?lock=l", one, "x").status, 200);
-    told.that(&call(to, "PUT", "/v1/data/a?lock=l", None, "x"), Fence::TokenRequired);
-    told.that(&put("/v1/data/a?lock=l", "seven", "x"), Fence::NotAToken);
-    told.that(&put("/v1/data/a?lock=l", "6", "x"), Fence::StaleToken);
-    told.that(&put("/v1/data/a?lock=l&once=true", "7", "x"), Fence::TokenUsed);
-    told.that(&put("/v1/data/a?lock=l", "7 stolen", "x"), Fence::ForgedToken);
-    told.that(&put("/v1/data/a?lock=l", two, "x"), Fence::OtherIncarnation);
-    told.that(&put("/v1/data/a?lock=m", "9", "x"), Reason::OtherLock);
-    told.that(&call(to, "POST", "/v1/data/a?lock=l&at=9", Some(7), "x"), Reason::CompareFailed);
-    told.that(&call(to, "GET", "/v1/data/none", None, ""), Reason::KeyNotFound);
-    told.that(&put("/v1/data/a?lock=", "7", "x"), Reason::InvalidName);
-    told.that(&put("/v1/data/a?lock=l&slot=x", "7", "x"), Reason::InvalidField);
-    told.that(&put("/v1/data/a?lock=l", "7", &"x".repeat(1_001)), Reason::TooLarge);
+    covered.check(&call(to, "PUT", "/v1/data/a?lock=l", None, "x"), Fence::TokenRequired);
+    covered.check(&put("/v1/data/a?lock=l", "seven", "x"), Fence::NotAToken);
+    covered.check(&put("/v1/data/a?lock=l", "6", "x"), Fence::StaleToken);
+    covered.check(&put("/v1/data/a?lock=l&once=true", "7", "x"), Fence::TokenUsed);
+    covered.check(&put("/v1/data/a?lock=l", "7 stolen", "x"), Fence::ForgedToken);
+    covered.check(&put("/v1/data/a?lock=l", two, "x"), Fence::OtherIncarnation);
+    covered.check(&put("/v1/data/a?lock=m", "9", "x"), Reason::OtherLock);
+    covered.check(&call(to, "POST", "/v1/data/a?lock=l&at=9", Some(7), "x"), Reason::CompareFailed);
+    covered.check(&call(to, "GET", "/v1/data/none", None, ""), Reason::KeyNotFound);
+    covered.check(&put("/v1/data/a?lock=", "7", "x"), Reason::InvalidName);
+    covered.check(&put("/v1/data/a?lock=l&slot=x", "7", "x"), Reason::InvalidField);
+    covered.check(&put("/v1/data/a?lock=l", "7", &"x".repeat(1_001)), Reason::TooLarge);
     let long = "x".repeat(1_000);
     assert_eq!(call(to, "POST", "/v1/data/b?lock=l", Some(7), &long).status, 200);
-    told.that(&call(to, "POST", "/v1/data/b?lock=l", Some(7), &long), Reason::ValueTooLong);
+    covered.check(&call(to, "POST", "/v1/data/b?lock=l", Some(7), &long), Reason::ValueTooLong);
     assert_eq!(put("/v1/data/c?lock=l", "7", &long).status, 200);
     assert_eq!(put("/v1/data/d?lock=l", "7", &long).status, 200);
-    told.that(&put("/v1/data/e?lock=l", "7", &long), Reason::NoSpace);
-    told.that(&call(to, "GET", "/v1/other", None, ""), Reason::UnknownOperation);
-    told.that(&call(to, "PATCH", "/v1/data/a", None, ""), Reason::UnknownVerb);
+    covered.check(&put("/v1/data/e?lock=l", "7", &long), Reason::NoSpace);
+    covered.check(&call(to, "GET", "/v1/other", None, ""), Reason::UnknownOperation);
+    covered.check(&call(to, "PATCH", "/v1/data/a", None, ""), Reason::UnknownVerb);
     let mut connection = Connection::open(to).unwrap();
     let elsewhere = connection.call("GET", "/v1/data", &[("host", "evil.example")], b"").unwrap();
-    told.that(&elsewhere, Reason::HostNotAllowed);
+    covered.check(&elsewhere, Reason::HostNotAllowed);
     // `POST /write` has a response body of its own.
     let malformed = call(to, "POST", "/write", None, "hello");
     let row = Reason::Malformed.row();
     assert_eq!(malformed.refusal(), (row.status, row.reason));
-    told.0.insert(row.reason);
+    covered.0.insert(row.reason);
 }
 
-fn the_proxy_says(told: &mut Told) {
+fn the_proxy_says(covered: &mut CoveredReasons) {
     let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let running = proxy::started(dir.path(), upstream.address, |settings| {
         settings.wait = Duration::from_millis(100);
@@ -177,19 +177,19 @@ fn the_proxy_says(told: &mut Told) {
         let mut connection = Connection::open(to).unwrap();
         connection.call("PUT", "/text", &[("fencing-token", token)], b"x").unwrap()
     };
-    told.that(&call(to, "PUT", "/text", None, "x"), Fence::TokenRequired);
-    told.that(&put("x"), Fence::NotAToken);
-    told.that(&put("1 stolen"), Fence::ForgedToken);
-    told.that(&call(to, "POST", "/cut", Some(1), ""), Reason::UpstreamBrokeOff);
+    covered.check(&call(to, "PUT", "/text", None, "x"), Fence::TokenRequired);
+    covered.check(&put("x"), Fence::NotAToken);
+    covered.check(&put("1 stolen"), Fence::ForgedToken);
+    covered.check(&call(to, "POST", "/cut", Some(1), ""), Reason::UpstreamBrokeOff);
     let slow = std::thread::spawn(move || call(to, "POST", "/slow", Some(1), ""));
     upstream.wait_for("begin 1");
-    told.that(&put("2"), Fence::FenceBusy);
-    told.that(&put("1"), Fence::StaleToken);
+    covered.check(&put("2"), Fence::FenceBusy);
+    covered.check(&put("1"), Fence::StaleToken);
     upstream.let_one_end();
     assert_eq!(slow.join().unwrap().status, 200);
     // The disk is gone, so no higher floor can be stored.
     fs::remove_dir_all(dir.path().join("fence")).unwrap();
-    told.that(&put("3"), Fence::FenceFailed);
+    covered.check(&put("3"), Fence::FenceFailed);
     let short = |address: SocketAddr, timeout| {
         let dir = tempfile::tempdir().unwrap();
         let running = proxy::started(dir.path(), address, |settings| settings.timeout = timeout);
@@ -198,8 +198,8 @@ fn the_proxy_says(told: &mut Told) {
         said
     };
     let late = short(upstream.address, Duration::from_millis(200));
-    told.that(&late, Reason::UpstreamTimeout);
+    covered.check(&late, Reason::UpstreamTimeout);
     upstream.let_one_end();
     let unreachable = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    told.that(&short(unreachable, Duration::from_secs(600)), Reason::UpstreamUnreachable);
+    covered.check(&short(unreachable, Duration::from_secs(600)), Reason::UpstreamUnreachable);
 }

@@ -73,12 +73,13 @@ pub(crate) struct Joins {
     /// New members that are being called back.
     calling: BTreeMap<JoinId, (Join, PeerName)>,
     /// The one on which the cluster is agreeing.
-    current: Option<CurrentMembers>,
+    current: Option<JoinAttempt>,
     /// The newest member added here, and when.
     newest: Option<(MemberId, u64)>,
 }
 
-struct CurrentMembers {
+/// A join on which the cluster is agreeing.
+struct JoinAttempt {
     join: JoinId,
     record: MemberRecord,
     proposal: ProposalId,
@@ -148,23 +149,22 @@ impl Node {
         let before = known.get(&record.id);
         let (fresh, same) = (before.is_none(), before == Some(&record.names));
         let (proposal, due_us) = (NO_CALLER, 0);
-        let current =
-            CurrentMembers { join, record, proposal, due_us, fresh, same, invitation: None };
+        let current = JoinAttempt { join, record, proposal, due_us, fresh, same, invitation: None };
         match invitation {
             Some(invitation) => self.use_invitation(current, invitation),
             None => self.write_or_add(current),
         }
     }
 
-    fn write_or_add(&mut self, current: CurrentMembers) {
+    fn write_or_add(&mut self, current: JoinAttempt) {
         if current.same { self.add_learner(current) } else { self.write_record(current) }
     }
 
     /// Uses up an invitation. The write fails if another leader has used it for another member meanwhile.
-    fn use_invitation(&mut self, current: CurrentMembers, invitation: InvitationUse) {
+    fn use_invitation(&mut self, current: JoinAttempt, invitation: InvitationUse) {
         let put = invitation.put(current.record.id);
         let invitation = Some(invitation);
-        let proposal = self.wait_for_join(CurrentMembers { invitation, ..current });
+        let proposal = self.wait_for_join(JoinAttempt { invitation, ..current });
         self.replica.handle(RaftInput::Submit {
             proposal,
             requests: [put.into()].into(),
@@ -282,7 +282,7 @@ impl Node {
         }
     }
 
-    fn write_record(&mut self, current: CurrentMembers) {
+    fn write_record(&mut self, current: JoinAttempt) {
         let put =
             directory::put(&directory::key(current.record.id), &current.record.names.to_string());
         let proposal = self.wait_for_join(current);
@@ -295,7 +295,7 @@ impl Node {
         });
     }
 
-    fn add_learner(&mut self, current: CurrentMembers) {
+    fn add_learner(&mut self, current: JoinAttempt) {
         let id = current.record.id;
         if self.replica.members().contains(id) {
             return self.joined(current);
@@ -305,16 +305,16 @@ impl Node {
         self.replica.handle(RaftInput::Admin { proposal, request });
     }
 
-    fn wait_for_join(&mut self, current: CurrentMembers) -> ProposalId {
+    fn wait_for_join(&mut self, current: JoinAttempt) -> ProposalId {
         let proposal = self.in_flight.number();
         let due_us = self.now_us.saturating_add(AGREE_US);
         self.timers.set(due_us, proposal.0);
-        self.joins.current = Some(CurrentMembers { proposal, due_us, ..current });
+        self.joins.current = Some(JoinAttempt { proposal, due_us, ..current });
         self.again = true;
         proposal
     }
 
-    fn take_join(&mut self, proposal: ProposalId) -> Option<CurrentMembers> {
+    fn take_join(&mut self, proposal: ProposalId) -> Option<JoinAttempt> {
         let current = self.joins.current.take_if(|current| current.proposal == proposal)?;
         self.timers.cancel(current.due_us, proposal.0);
         Some(current)
@@ -398,7 +398,7 @@ impl Node {
         self.answer_join(join, answer);
     }
 
-    fn joined(&mut self, current: CurrentMembers) {
+    fn joined(&mut self, current: JoinAttempt) {
         let Some(identity) = &self.config.identity else { return };
         let (machine, members) = (self.replica.machine(), self.replica.members());
         let mut known = directory::read(machine);

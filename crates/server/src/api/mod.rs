@@ -444,8 +444,8 @@ async fn speak<S>(
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let seated = FilteredRouter::new(listener, permit.clone());
-    let service = TowerToHyperService::new(seated);
+    let router = FilteredRouter::new(listener, permit.clone());
+    let service = TowerToHyperService::new(router);
     let caller = permit.caller().clone();
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);

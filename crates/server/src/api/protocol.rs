@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     /// The protocol detected from bytes that arrive in two parts.
-    fn heard(first: &[u8], then: &[u8]) -> DetectedProtocol {
+    fn detected(first: &[u8], then: &[u8]) -> DetectedProtocol {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut from = AsyncReadExt::chain(first, then);
         runtime.block_on(detect(&mut from)).unwrap()
@@ -174,14 +174,14 @@ mod tests {
     #[test]
     fn both_versions_are_told_by_their_beginning() {
         let bytes = |bytes: &'static [u8]| Bytes::from_static(bytes);
-        assert_eq!(heard(b"", b""), DetectedProtocol::Nothing);
-        assert_eq!(heard(b"\x16\x03", b"\x01"), DetectedProtocol::Tls);
-        assert_eq!(heard(b"P", b""), DetectedProtocol::Nothing);
-        assert_eq!(heard(b"P", b"UT /"), DetectedProtocol::Http1(bytes(b"PUT /")));
-        assert_eq!(heard(b"GET", b""), DetectedProtocol::Http1(bytes(b"GET")));
-        assert_eq!(heard(&PREFACE[..7], &PREFACE[7..]), DetectedProtocol::Http2(bytes(PREFACE)));
+        assert_eq!(detected(b"", b""), DetectedProtocol::Nothing);
+        assert_eq!(detected(b"\x16\x03", b"\x01"), DetectedProtocol::Tls);
+        assert_eq!(detected(b"P", b""), DetectedProtocol::Nothing);
+        assert_eq!(detected(b"P", b"UT /"), DetectedProtocol::Http1(bytes(b"PUT /")));
+        assert_eq!(detected(b"GET", b""), DetectedProtocol::Http1(bytes(b"GET")));
+        assert_eq!(detected(&PREFACE[..7], &PREFACE[7..]), DetectedProtocol::Http2(bytes(PREFACE)));
         assert_eq!(
-            heard(b"PRI *", b" HTTP/1.1"),
+            detected(b"PRI *", b" HTTP/1.1"),
             DetectedProtocol::Http1(bytes(b"PRI * HTTP/1.1"))
         );
     }

@@ -405,17 +405,17 @@ fn copy_all(from: &Path, to: &Path) {
 /// Where clients need a certificate, a client without one gets an error.
 async fn unknown(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
-    let papers = Authority::new(dir.path(), "ours").sign("a");
+    let cert_files = Authority::new(dir.path(), "ours").sign("a");
     let theirs = Authority::new(dir.path(), "clients").sign("somebody");
     let files = ServerTlsFiles {
-        cert: papers.cert.clone(),
-        key: papers.key.clone(),
+        cert: cert_files.cert.clone(),
+        key: cert_files.key.clone(),
         client_ca: Some(theirs.ca),
         member_ca: None,
     };
     let tls = Some(Arc::new(ServerTls::load(files).unwrap()));
     let running = run(ServerSettings { tls, ..settings(&dir.path().join("a")) });
-    let at = under_tls(running.clients, &papers.ca).await;
+    let at = under_tls(running.clients, &cert_files.ca).await;
     refuse(seen, &apis(at), "UNAUTHENTICATED", |number| {
         ask(Command::Put(put(format!("k/{number}"), 1)))
     })

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use super::stage::{Column, change, key};
-use crate::authority::{Authority, Papers};
+use crate::authority::{Authority, CertificateFiles};
 use crate::tokens::{ISSUER, TokenIssuer};
 
 /// How callers prove who they are.
@@ -34,7 +34,7 @@ pub(super) struct CallerWay {
 
 /// The authorities that sign the certificates of the member and of its callers.
 pub(super) struct Signers {
-    member: Papers,
+    member: CertificateFiles,
     callers: Authority,
 }
 
@@ -50,7 +50,7 @@ impl Signers {
         Arc::new(ServerTls::load(ServerTlsFiles { cert, key, client_ca, member_ca: None }).unwrap())
     }
 
-    fn connector(&self, shown: Option<&Papers>) -> TlsConnector {
+    fn connector(&self, shown: Option<&CertificateFiles>) -> TlsConnector {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.member.ca).unwrap()).unwrap();
@@ -60,9 +60,9 @@ impl Signers {
             .with_root_certificates(roots);
         let config = match shown {
             None => builder.with_no_client_auth(),
-            Some(papers) => {
-                let cert = CertificateDer::from_pem_file(&papers.cert).unwrap();
-                let key = PrivateKeyDer::from_pem_file(&papers.key).unwrap();
+            Some(cert_files) => {
+                let cert = CertificateDer::from_pem_file(&cert_files.cert).unwrap();
+                let key = PrivateKeyDer::from_pem_file(&cert_files.key).unwrap();
                 builder.with_client_auth_cert(vec![cert], key).unwrap()
             }
         };
@@ -70,7 +70,7 @@ impl Signers {
     }
 
     /// Opens a port that passes plain connections on to the member under TLS, with this certificate.
-    fn tunnel(&self, to: SocketAddr, shown: Option<&Papers>) -> SocketAddr {
+    fn tunnel(&self, to: SocketAddr, shown: Option<&CertificateFiles>) -> SocketAddr {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         port.set_nonblocking(true).unwrap();
         let port = TcpListener::from_std(port).unwrap();
@@ -157,8 +157,8 @@ pub(super) fn ways(
                 change(member, &AccessChange::PutCertificateRule(rule));
             }
             let way = |column, name: Option<&str>| {
-                let papers = name.map(|name| signers.callers.sign(&format!("{name}.test")));
-                let at = signers.tunnel(at, papers.as_ref());
+                let cert_files = name.map(|name| signers.callers.sign(&format!("{name}.test")));
+                let at = signers.tunnel(at, cert_files.as_ref());
                 (column, CallerWay { at, bearer: None })
             };
             let mut ways = vec![

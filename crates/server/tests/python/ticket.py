@@ -1,4 +1,7 @@
-"""Does a ticket verify with PyJWT, which knows nothing of Tenure?"""
+"""Verifies a ticket with PyJWT, which knows nothing of Tenure.
+
+Usage: ticket.py TICKET KEY_SET FORGED. Prints the claims of the ticket; fails if the forged ticket verifies too.
+"""
 
 import json
 import sys

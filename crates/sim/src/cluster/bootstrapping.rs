@@ -12,7 +12,7 @@ use super::oracle::ensure;
 use super::{FaultCounts, MS, S};
 use crate::invariant::InvariantViolation;
 
-/// How long founding may take: the latest start, the crashes and some rounds of questions.
+/// How long the bootstrap may take: the latest start, the crashes and some rounds of questions.
 const LIMIT_US: u64 = 60 * S;
 
 /// A cluster that was founded.

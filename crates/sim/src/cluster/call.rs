@@ -64,19 +64,19 @@ pub(super) enum CallInput {
 /// A command that takes an ask back and has no answer yet.
 pub(super) struct GiveBack {
     pub(super) caller: usize,
-    pub(super) node: usize,
+    pub(super) member: usize,
 }
 
 impl SimCluster {
     /// Something reaches an acquire at its member.
     pub(super) fn call_hears(
         &mut self,
-        node: usize,
+        member: usize,
         boot: u64,
         call: SessionId,
         input: CallInput,
     ) -> CheckResult {
-        let target = &self.nodes[node];
+        let target = &self.sim_members[member];
         if target.boot != boot || !target.is_up() {
             // A request that finds no member has no effect. Everything else ended with the process.
             return match input {
@@ -86,15 +86,15 @@ impl SimCluster {
         }
         if target.paused_until_us > self.now_us {
             let at_us = target.paused_until_us;
-            self.queue.push(at_us, SimEvent::Call { node, boot, call, input });
+            self.queue.push(at_us, SimEvent::Call { member, boot, call, input });
             return Ok(());
         }
         let local_us = target.local_us(self.now_us);
         let input = match input {
-            CallInput::Begin(request) => return self.begin_call(node, boot, call, request),
-            CallInput::Due => return self.step_call(node, call, None),
+            CallInput::Begin(request) => return self.begin_call(member, boot, call, request),
+            CallInput::Due => return self.step_call(member, call, None),
             CallInput::Mail(SessionMessage::Closed) => {
-                let process = self.nodes[node].process.as_ref().expect("it is up");
+                let process = self.sim_members[member].process.as_ref().expect("it is up");
                 if let Some(hosted) = process.host.calls.get(&call) {
                     // Answers may have been lost with the session.
                     self.callers[hosted.caller].spoil();
@@ -104,7 +104,7 @@ impl SimCluster {
             CallInput::CallerGone => AcquireInput::CallerGone,
             CallInput::Mail(SessionMessage::Notice(notice)) => AcquireInput::Notice(notice),
             CallInput::Mail(SessionMessage::Answers { batch, outcomes }) => {
-                let process = self.nodes[node].process.as_ref().expect("it is up");
+                let process = self.sim_members[member].process.as_ref().expect("it is up");
                 let Some(hosted) = process.host.calls.get(&call) else { return Ok(()) };
                 let answer = outcomes.into_iter().next().unwrap_or(Err(NodeFailure::Unknown));
                 if hosted.give_back == Some(batch) {
@@ -115,27 +115,27 @@ impl SimCluster {
                 }
             }
         };
-        self.trace(|| format!("{call:?} at {node} hears {input:?}"));
-        let process = self.nodes[node].process.as_mut().expect("it is up");
+        self.trace(|| format!("{call:?} at {member} hears {input:?}"));
+        let process = self.sim_members[member].process.as_mut().expect("it is up");
         let Some(hosted) = process.host.calls.get_mut(&call) else { return Ok(()) };
         if let AcquireInput::Answered(Ok(Outcome { result: Ok(_), .. })) = &input {
             hosted.has_place = true;
         }
         let output = hosted.pending.handle(local_us, input);
-        self.step_call(node, call, output)
+        self.step_call(member, call, output)
     }
 
     /// Admits and submits the ask of a caller.
     fn begin_call(
         &mut self,
-        node: usize,
+        member: usize,
         boot: u64,
         call: SessionId,
         CallRequest { caller, key, request, terms }: CallRequest,
     ) -> CheckResult {
-        self.trace(|| format!("{call:?} of caller {caller} at {node} begins: {key} {terms:?}"));
-        let local_us = self.nodes[node].local_us(self.now_us);
-        let process = self.nodes[node].process.as_mut().expect("it is up");
+        self.trace(|| format!("{call:?} of caller {caller} at {member} begins: {key} {terms:?}"));
+        let local_us = self.sim_members[member].local_us(self.now_us);
+        let process = self.sim_members[member].process.as_mut().expect("it is up");
         let decoded = decode_request(&request).expect("a caller's request reads back");
         let access = process.node.machine().access();
         let admitted = authorise(access, decoded.principal, &decoded.command)
@@ -153,15 +153,15 @@ impl SimCluster {
         let (give_back, has_place) = (None, false);
         let hosted = HostedCall { caller, pending, give_back, has_place, over_by_us, newest_us: 0 };
         process.host.calls.insert(call, hosted);
-        self.leave(node, Routed::Open(Endpoint::Call(call)));
-        self.submit_of_call(node, call, request, deadline_us, permit);
-        debug_assert_eq!(self.nodes[node].boot, boot, "a submission ends no process");
-        self.step_call(node, call, None)
+        self.leave(member, Routed::Open(Endpoint::Call(call)));
+        self.submit_of_call(member, call, request, deadline_us, permit);
+        debug_assert_eq!(self.sim_members[member].boot, boot, "a submission ends no process");
+        self.step_call(member, call, None)
     }
 
     fn submit_of_call(
         &mut self,
-        node: usize,
+        member: usize,
         call: SessionId,
         request: Bytes,
         deadline_us: u64,
@@ -169,8 +169,9 @@ impl SimCluster {
     ) -> u64 {
         self.numbers += 1;
         let batch = self.numbers;
-        let (boot, asked_at_us) = (self.nodes[node].boot, self.nodes[node].local_us(self.now_us));
-        let process = self.nodes[node].process.as_mut().expect("it is up");
+        let (boot, asked_at_us) =
+            (self.sim_members[member].boot, self.sim_members[member].local_us(self.now_us));
+        let process = self.sim_members[member].process.as_mut().expect("it is up");
         let admitted = usize::try_from(permit.commands()).unwrap_or(usize::MAX);
         // Ask 0: the requests of a caller have keys, and N11 is their check.
         let pending = SubmittedBatch { session: Some(call), asks: vec![0], admitted, deadline_us };
@@ -179,20 +180,20 @@ impl SimCluster {
         let requests = [request].into();
         let batch_of_one =
             CommandBatch { requests, linger_us: 0, asked_at_us, deadline_us, reply, permit };
-        self.give(node, boot, Input::Submit(Box::new(batch_of_one)));
+        self.give(member, boot, Input::Submit(Box::new(batch_of_one)));
         batch
     }
 
     /// Performs an output of an acquire and lets time pass for it, until it waits or is over.
     fn step_call(
         &mut self,
-        node: usize,
+        member: usize,
         call: SessionId,
         mut output: Option<AcquireOutput>,
     ) -> CheckResult {
         loop {
-            let local_us = self.nodes[node].local_us(self.now_us);
-            let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+            let local_us = self.sim_members[member].local_us(self.now_us);
+            let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
             let Some(hosted) = process.host.calls.get_mut(&call) else { return Ok(()) };
             let caller = hosted.caller;
             output = match output {
@@ -216,13 +217,13 @@ impl SimCluster {
                     next
                 }
                 Some(AcquireOutput::Abandon { request, deadline_us }) => {
-                    self.trace(|| format!("{call:?} of caller {caller} at {node} is taken back"));
-                    let process = self.nodes[node].process.as_ref().expect("it is up");
+                    self.trace(|| format!("{call:?} of caller {caller} at {member} is taken back"));
+                    let process = self.sim_members[member].process.as_ref().expect("it is up");
                     let permit = process.admission.admit(Weight::Keeps, request.len() as u64);
                     let permit = permit.unwrap_or_default();
-                    let batch = self.submit_of_call(node, call, request, deadline_us, permit);
-                    self.give_backs.insert((call.0, batch), GiveBack { caller, node });
-                    let process = self.nodes[node].process.as_mut().expect("it is up");
+                    let batch = self.submit_of_call(member, call, request, deadline_us, permit);
+                    self.give_backs.insert((call.0, batch), GiveBack { caller, member });
+                    let process = self.sim_members[member].process.as_mut().expect("it is up");
                     if let Some(hosted) = process.host.calls.get_mut(&call) {
                         hosted.give_back = Some(batch);
                     }
@@ -230,41 +231,41 @@ impl SimCluster {
                 }
             };
             if output.is_none() {
-                return self.rest_call(node, call);
+                return self.rest_call(member, call);
             }
         }
     }
 
     /// An acquire waits for its next input, or is over.
-    fn rest_call(&mut self, node: usize, call: SessionId) -> CheckResult {
-        let (boot, now_us) = (self.nodes[node].boot, self.now_us);
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+    fn rest_call(&mut self, member: usize, call: SessionId) -> CheckResult {
+        let (boot, now_us) = (self.sim_members[member].boot, self.now_us);
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
         let Some(hosted) = process.host.calls.get(&call) else { return Ok(()) };
         if hosted.pending.is_over() {
             let caller = hosted.caller;
             process.host.calls.remove(&call);
-            self.leave(node, Routed::Close(call));
+            self.leave(member, Routed::Close(call));
             return self.call_over(caller, call);
         }
         let wake_us = hosted.pending.wake_us();
         if wake_us != u64::MAX {
-            let at_us = self.nodes[node].real_us(wake_us).max(now_us + 1);
+            let at_us = self.sim_members[member].real_us(wake_us).max(now_us + 1);
             let input = CallInput::Due;
-            self.queue.push(at_us, SimEvent::Call { node, boot, call, input });
+            self.queue.push(at_us, SimEvent::Call { member, boot, call, input });
         }
         Ok(())
     }
 
     /// Puts mail into the mailbox of an acquire, whose task runs a little later.
-    pub(super) fn mail_call(&mut self, node: usize, call: SessionId, input: CallInput) {
+    pub(super) fn mail_call(&mut self, member: usize, call: SessionId, input: CallInput) {
         let late_us = if self.rng.u8(0..8) == 0 { 20 * MS } else { 500 };
         let at_us = self.now_us + self.rng.u64(1..late_us);
-        let boot = self.nodes[node].boot;
-        let Some(process) = &mut self.nodes[node].process else { return };
+        let boot = self.sim_members[member].boot;
+        let Some(process) = &mut self.sim_members[member].process else { return };
         let Some(hosted) = process.host.calls.get_mut(&call) else { return };
         hosted.newest_us = hosted.newest_us.max(at_us);
         let at_us = hosted.newest_us;
-        self.queue.push(at_us, SimEvent::Call { node, boot, call, input });
+        self.queue.push(at_us, SimEvent::Call { member, boot, call, input });
     }
 
     /// The command that takes an ask back has its answer.
@@ -283,8 +284,8 @@ impl SimCluster {
     }
 
     /// The acquires at a member end with its process: no caller learns of it, and nothing is taken back.
-    pub(super) fn calls_lost(&mut self, node: usize) {
-        let Some(process) = &self.nodes[node].process else { return };
+    pub(super) fn calls_lost(&mut self, member: usize) {
+        let Some(process) = &self.sim_members[member].process else { return };
         let calls: Vec<_> =
             process.host.calls.iter().map(|(call, hosted)| (*call, hosted.caller)).collect();
         for (call, caller) in calls {
@@ -293,10 +294,10 @@ impl SimCluster {
         }
         let callers = &mut self.callers;
         self.give_backs.retain(|_, it| {
-            if it.node == node {
+            if it.member == member {
                 callers[it.caller].spoil();
             }
-            it.node != node
+            it.member != member
         });
     }
 }

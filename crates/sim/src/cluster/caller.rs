@@ -67,7 +67,7 @@ struct Want {
 
 struct CallUnderWay {
     call: SessionId,
-    node: usize,
+    member: usize,
     boot: u64,
     /// When the request reaches the member, and when the caller gives it up.
     arrives_us: u64,
@@ -212,7 +212,7 @@ impl SimCluster {
 
     /// Sends the call for the wanted lock to any member.
     fn send_call(&mut self, caller: usize) {
-        let node = self.draw_member();
+        let member = self.draw_member();
         let delay_us = self.network.delay_us(&mut self.rng);
         let place = if self.rng.u8(0..10) == 0 { PlaceFate::Kept } else { PlaceFate::GivenUp };
         let within_us = [50 * MS, S, 5 * S][self.rng.usize(0..3)];
@@ -221,11 +221,11 @@ impl SimCluster {
         let one = &mut self.callers[caller];
         let Some(want) = &mut one.want else { return };
         self.sessions_made += 1;
-        let (call, boot) = (SessionId(self.sessions_made), self.nodes[node].boot);
+        let (call, boot) = (SessionId(self.sessions_made), self.sim_members[member].boot);
         want.tries += 1;
         let until_us = self.now_us + linger_us;
         let arrives_us = self.now_us + delay_us;
-        want.call = Some(CallUnderWay { call, node, boot, arrives_us, until_us });
+        want.call = Some(CallUnderWay { call, member, boot, arrives_us, until_us });
         let terms = AcquireTerms { within_us, wait_us, place };
         let (key, request) = (want.key.clone(), want.request.clone());
         if place == PlaceFate::Kept {
@@ -235,19 +235,19 @@ impl SimCluster {
         one.open.insert(call);
         self.faults.count("call");
         let input = CallInput::Begin(CallRequest { caller, key, request, terms });
-        self.queue.push(arrives_us, SimEvent::Call { node, boot, call, input });
+        self.queue.push(arrives_us, SimEvent::Call { member, boot, call, input });
     }
 
     /// The caller closes the connection of its call. Its member notices sooner or later.
     fn leave_call(&mut self, caller: usize) {
         let under_way = self.callers[caller].want.as_mut().and_then(|want| want.call.take());
-        let Some(CallUnderWay { call, node, boot, arrives_us, .. }) = under_way else { return };
+        let Some(CallUnderWay { call, member, boot, arrives_us, .. }) = under_way else { return };
         self.faults.count("call_abandoned");
         let most_us = if self.rng.bool() { 20 * MS } else { 3 * S };
         // The end of a connection follows what was sent on it.
         let at_us = self.now_us.max(arrives_us) + self.rng.u64(1..most_us);
         let input = CallInput::CallerGone;
-        self.queue.push(at_us, SimEvent::Call { node, boot, call, input });
+        self.queue.push(at_us, SimEvent::Call { member, boot, call, input });
     }
 
     /// The ask of a call has an answer at its member.

@@ -60,10 +60,10 @@ impl SimCluster {
     }
 
     fn single_call(&mut self, caller: usize, command: Command<'_>, single: SingleCall) {
-        let node = self.draw_member();
-        let boot = self.nodes[node].boot;
-        let deadline_us = self.nodes[node].local_us(self.now_us) + S;
-        let number = self.call(node, boot, 0, encode(RequestId::None, command), deadline_us);
+        let member = self.draw_member();
+        let boot = self.sim_members[member].boot;
+        let deadline_us = self.sim_members[member].local_us(self.now_us) + S;
+        let number = self.call(member, boot, 0, encode(RequestId::None, command), deadline_us);
         self.single_calls.insert(number, (caller, single));
     }
 

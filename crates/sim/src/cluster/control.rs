@@ -64,17 +64,17 @@ fn run_one(mut world: SimCluster) -> SeedResult {
 
 fn lie(world: &mut SimCluster) -> CheckResult {
     world.run_until(LIES_US)?;
-    let honest = world.rng.usize(0..world.nodes.len());
-    let lying = |node: &usize| *node != honest;
-    for node in (0..world.nodes.len()).filter(lying) {
-        world.nodes[node].disk.set_lying_syncs(true);
+    let honest = world.rng.usize(0..world.sim_members.len());
+    let lying = |member: &usize| *member != honest;
+    for member in (0..world.sim_members.len()).filter(lying) {
+        world.sim_members[member].disk.set_lying_syncs(true);
     }
     world.run_until(POWER_LOST_US)?;
-    for node in 0..world.nodes.len() {
-        world.end(node, Restart::PowerLostAll);
-        world.nodes[node].disk.tell_the_truth();
-        let starts_us = if node == honest { HONEST_US } else { world.now_us + MS };
-        world.queue.push(starts_us, SimEvent::Start { node });
+    for member in 0..world.sim_members.len() {
+        world.end(member, Restart::PowerLostAll);
+        world.sim_members[member].disk.tell_the_truth();
+        let starts_us = if member == honest { HONEST_US } else { world.now_us + MS };
+        world.queue.push(starts_us, SimEvent::Start { member });
     }
     world.run_until(END_US)
 }

@@ -22,41 +22,42 @@ const REJECTED_PAUSE_US: u64 = 5 * S;
 impl SimCluster {
     /// A member with an empty disk begins to ask.
     pub(super) fn join(&mut self) -> CheckResult {
-        let node = self.new_node();
+        let member = self.new_member();
         self.faults.count("join");
-        self.nodes[node].joins = true;
-        if self.share_invitation(node) { Ok(()) } else { self.invite(node) }
+        self.sim_members[member].joins = true;
+        if self.share_invitation(member) { Ok(()) } else { self.invite(member) }
     }
 
     /// A member begins to ask with an invitation, at this time.
-    pub(super) fn ask_to_enter(&mut self, node: usize, invitation: InvitationToken, at_us: u64) {
+    pub(super) fn ask_to_enter(&mut self, member: usize, invitation: InvitationToken, at_us: u64) {
         let members = self.members.all();
-        let known = members.into_iter().filter_map(|id| Some(&self.nodes[self.at(id)?]));
+        let known = members.into_iter().filter_map(|id| Some(&self.sim_members[self.at(id)?]));
         // Once everything has healed, the operator looks which members live before it names some of them.
         let (live, others): (Vec<_>, Vec<_>) =
-            known.partition(|node| !self.nemesis.healed || node.is_up());
+            known.partition(|member| !self.nemesis.healed || member.is_up());
         let named = if live.is_empty() { others } else { live };
-        let mut seeds: Vec<String> = named.iter().map(|node| node.names.members.clone()).collect();
+        let mut seeds: Vec<String> =
+            named.iter().map(|member| member.names.members.clone()).collect();
         self.rng.shuffle(&mut seeds);
         seeds.truncate(self.rng.usize(1..=3));
-        let target = &mut self.nodes[node];
+        let target = &mut self.sim_members[member];
         let (record, level) = (target.record(), target.level_known());
         let join = Join { record, level, lineage: None, invitation: Some(invitation) };
         target.entering = Some(Joining::new(seeds, join));
-        self.queue.push(at_us, SimEvent::Enter { node });
+        self.queue.push(at_us, SimEvent::Enter { member });
     }
 
     /// The member does its next step.
-    pub(super) fn enter(&mut self, node: usize) -> CheckResult {
-        let Some(entering) = &mut self.nodes[node].entering else { return Ok(()) };
+    pub(super) fn enter(&mut self, member: usize) -> CheckResult {
+        let Some(entering) = &mut self.sim_members[member].entering else { return Ok(()) };
         let ask = entering.turn(self.now_us);
         let (request, wake_us) = (entering.request(), entering.wake_us());
         if let Some(ended) = entering.ended().cloned() {
-            return self.entered(node, ended);
+            return self.entered(member, ended);
         }
         let Some(ask) = ask else {
             if wake_us != u64::MAX {
-                self.queue.push(wake_us.max(self.now_us + 1), SimEvent::Enter { node });
+                self.queue.push(wake_us.max(self.now_us + 1), SimEvent::Enter { member });
             }
             return Ok(());
         };
@@ -67,25 +68,26 @@ impl SimCluster {
         let Control::Join(request) = request else { return Ok(()) };
         self.numbers += 1;
         let number = self.numbers;
-        self.nodes[node].asked = Some(number);
-        let to = self.nodes.iter().position(|it| it.names.members == ask.address);
-        let Some(to) = to.filter(|to| self.reaches(node, *to)) else {
+        self.sim_members[member].asked = Some(number);
+        let to = self.sim_members.iter().position(|it| it.names.members == ask.address);
+        let Some(to) = to.filter(|to| self.reaches(member, *to)) else {
             let answer = Err("connection refused".to_owned());
             let at_us = self.now_us + 5 * MS;
-            self.queue.push(at_us, SimEvent::Answered { node, number, answer });
+            self.queue.push(at_us, SimEvent::Answered { member, number, answer });
             return Ok(());
         };
-        let boot = self.nodes[to].boot;
-        self.joins.insert(number, node);
+        let boot = self.sim_members[to].boot;
+        self.joins.insert(number, member);
         let (join, peer_name) = (JoinId(number), PeerName::Plain);
         self.give(to, boot, Input::Join { join, request: Box::new(request), peer_name });
         let answer = Err("timed out".to_owned());
-        self.queue.push(self.now_us + ANSWER_WAIT_US, SimEvent::Answered { node, number, answer });
+        self.queue
+            .push(self.now_us + ANSWER_WAIT_US, SimEvent::Answered { member, number, answer });
         Ok(())
     }
 
     pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
-        let target = &self.nodes[to];
+        let target = &self.sim_members[to];
         let cut = self.network.is_cut(from, to) || self.network.is_cut(to, from);
         target.is_up() && target.paused_until_us <= self.now_us && !cut
     }
@@ -97,13 +99,13 @@ impl SimCluster {
         join: JoinId,
         answer: Control,
     ) -> CheckResult {
-        if let Some(node) = self.survivor_joins.remove(&join.0) {
-            return self.survivor_answered(node, &answer);
+        if let Some(member) = self.survivor_joins.remove(&join.0) {
+            return self.survivor_answered(member, &answer);
         }
-        if let Some((node, boot, of)) = self.standings.remove(&join.0) {
-            return self.standing_answered(from, node, boot, of, answer);
+        if let Some((member, boot, of)) = self.standings.remove(&join.0) {
+            return self.standing_answered(from, member, boot, of, answer);
         }
-        let Some(node) = self.joins.remove(&join.0) else {
+        let Some(member) = self.joins.remove(&join.0) else {
             self.faults.count("join_answered");
             return Ok(());
         };
@@ -111,37 +113,42 @@ impl SimCluster {
         ensure(read.as_ref() == Some(&answer), "codec", || {
             format!("{answer:?} does not read back")
         })?;
-        let cut = self.network.is_cut(from, node) || self.network.is_cut(node, from);
+        let cut = self.network.is_cut(from, member) || self.network.is_cut(member, from);
         if cut || self.rng.u64(0..1000) < self.network.weather.drop {
             // The cluster may have agreed. The member asks again when its connection gives up.
             self.faults.count("join_answer_lost");
             return Ok(());
         }
         let at_us = self.now_us + self.network.delay_us(&mut self.rng);
-        self.queue.push(at_us, SimEvent::Answered { node, number: join.0, answer: Ok(answer) });
+        self.queue.push(at_us, SimEvent::Answered { member, number: join.0, answer: Ok(answer) });
         Ok(())
     }
 
     /// The member that asked has an answer, or will have none.
-    pub(super) fn answered(&mut self, node: usize, number: u64, answer: Result<Control, String>) {
-        if self.nodes[node].asked.take_if(|asked| *asked == number).is_none() {
+    pub(super) fn answered(&mut self, member: usize, number: u64, answer: Result<Control, String>) {
+        if self.sim_members[member].asked.take_if(|asked| *asked == number).is_none() {
             return;
         }
-        self.trace(|| format!("{node} wants to join and hears {answer:?}"));
-        if let Some(entering) = &mut self.nodes[node].entering {
+        self.trace(|| format!("{member} wants to join and hears {answer:?}"));
+        if let Some(entering) = &mut self.sim_members[member].entering {
             entering.handle(answer);
-            self.queue.push(self.now_us, SimEvent::Enter { node });
+            self.queue.push(self.now_us, SimEvent::Enter { member });
         }
     }
 
     /// The leader calls a member back at the address that it gives.
-    pub(super) fn call_back(&mut self, node: usize, join: JoinId, names: &MemberNames) {
-        let joiner = self.joins.get(&join.0).copied().filter(|at| self.nodes[*at].names == *names);
-        let cut = |at: &usize| self.network.is_cut(node, *at) || self.network.is_cut(*at, node);
+    pub(super) fn call_back(&mut self, member: usize, join: JoinId, names: &MemberNames) {
+        let joiner =
+            self.joins.get(&join.0).copied().filter(|at| self.sim_members[*at].names == *names);
+        let cut = |at: &usize| self.network.is_cut(member, *at) || self.network.is_cut(*at, member);
         let answer = match joiner.filter(|at| !cut(at)) {
             Some(at) => {
-                let level = self.nodes[at].level_known();
-                Ok(Control::MemberInfo(MemberInfo::new(self.nodes[at].id, names.clone(), level)))
+                let level = self.sim_members[at].level_known();
+                Ok(Control::MemberInfo(MemberInfo::new(
+                    self.sim_members[at].id,
+                    names.clone(),
+                    level,
+                )))
             }
             // A stranger that uses the id of a member is not where its record says.
             None if names.name == NAME => Ok(Control::MemberInfo(MemberInfo::new(
@@ -151,42 +158,42 @@ impl SimCluster {
             ))),
             None => Err(format!("{} does not answer", names.members)),
         };
-        let boot = self.nodes[node].boot;
-        self.give(node, boot, Input::CalledBack { join, answer: answer.map(Box::new) });
+        let boot = self.sim_members[member].boot;
+        self.give(member, boot, Input::CalledBack { join, answer: answer.map(Box::new) });
     }
 
-    fn entered(&mut self, node: usize, ended: Result<Joined, JoinError>) -> CheckResult {
-        self.nodes[node].entering = None;
+    fn entered(&mut self, member: usize, ended: Result<Joined, JoinError>) -> CheckResult {
+        self.sim_members[member].entering = None;
         match ended {
             Ok(Joined { lineage, directory }) => {
                 ensure(lineage == self.lineage, "N10", || {
-                    format!("{node} has joined {lineage:?}, another cluster")
+                    format!("{member} has joined {lineage:?}, another cluster")
                 })?;
                 self.faults.count("joined");
-                self.nodes[node].given = directory;
-                self.nodes[node].lineage = lineage;
-                self.queue.push(self.now_us, SimEvent::Start { node });
+                self.sim_members[member].given = directory;
+                self.sim_members[member].lineage = lineage;
+                self.queue.push(self.now_us, SimEvent::Start { member });
             }
             Err(JoinError::Rejected { .. }) => {
                 // The operator repairs something, and starts it again.
                 self.faults.count("join_rejected");
-                let invitation = self.invitations.iter().rev().find(|it| it.node == node);
+                let invitation = self.invitations.iter().rev().find(|it| it.member == member);
                 let Some(token) = invitation.map(|it| it.token.clone()) else {
-                    return self.invite(node);
+                    return self.invite(member);
                 };
-                self.ask_to_enter(node, token, self.now_us + REJECTED_PAUSE_US);
+                self.ask_to_enter(member, token, self.now_us + REJECTED_PAUSE_US);
             }
             Err(JoinError::Unreachable { .. }) => {
                 self.faults.count("join_given_up");
-                return self.invite(node);
+                return self.invite(member);
             }
             Err(JoinError::Uninvited { .. }) => {
                 self.faults.count("join_uninvited");
-                return self.invite(node);
+                return self.invite(member);
             }
             Err(JoinError::Retired) => {
                 // It was added and removed again before it heard of it.
-                self.nodes[node].dead = true;
+                self.sim_members[member].dead = true;
             }
         }
         Ok(())

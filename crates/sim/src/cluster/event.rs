@@ -16,37 +16,37 @@ use super::session_task::SessionReply;
 /// Something that happens at a moment.
 pub(super) enum SimEvent {
     /// A member's loop turns.
-    Turn { node: usize, boot: u64 },
+    Turn { member: usize, boot: u64 },
     /// A packet arrives.
     Arrive { from: usize, to: usize, packet: Packet },
     /// The disk has made the log durable after this time, and the loop waits for it or goes on.
-    Sync { node: usize, boot: u64, took_us: u64, waits: bool },
+    Sync { member: usize, boot: u64, took_us: u64, waits: bool },
     /// The event loop learns that the log is durable.
-    Synced { node: usize, boot: u64 },
+    Synced { member: usize, boot: u64 },
     /// A thread makes the next segment of the log.
-    Prepare { node: usize, boot: u64 },
+    Prepare { member: usize, boot: u64 },
     /// A thread takes the reserve for a full disk again.
-    Reserve { node: usize, boot: u64 },
+    Reserve { member: usize, boot: u64 },
     /// The thread that writes log lines runs.
-    WriteLog { node: usize, boot: u64 },
+    WriteLog { member: usize, boot: u64 },
     /// A snapshot is written.
-    Save { node: usize, boot: u64 },
+    Save { member: usize, boot: u64 },
     /// The snapshot threads of a member do a step of a transfer that waited for them.
-    Transfer { node: usize, boot: u64, step: Box<Output> },
+    Transfer { member: usize, boot: u64, step: Box<Output> },
     /// A member learns the result of sending a snapshot.
-    Sent { node: usize, boot: u64, to: MemberId, saved: SnapshotDelivery },
+    Sent { member: usize, boot: u64, to: MemberId, saved: SnapshotDelivery },
     /// A member starts.
-    Start { node: usize },
+    Start { member: usize },
     /// Two members without a connection try to get one.
     Dial { one: usize, other: usize },
     /// Two members may notice that their connection carries nothing.
     Silent { one: usize, other: usize, link: u64 },
     /// A member learns that a connection is gone.
-    Unlinked { node: usize, boot: u64, member: MemberId, link: LinkId },
+    Unlinked { member: usize, boot: u64, peer: MemberId, link: LinkId },
     /// A member's router takes what the loop has left for it.
-    Route { node: usize, boot: u64 },
+    Route { member: usize, boot: u64 },
     /// A member's loop looks which of these leases are gone, for its router.
-    Sweep { node: usize, boot: u64, leases: Vec<Handle> },
+    Sweep { member: usize, boot: u64, leases: Vec<Handle> },
     /// A message of a client arrives.
     Said { stream: ClientStream, said: ClientMessage },
     /// The task of a session runs.
@@ -60,35 +60,35 @@ pub(super) enum SimEvent {
     /// A caller without a session does something.
     Caller { caller: usize },
     /// Something reaches an acquire of such a caller at its member.
-    Call { node: usize, boot: u64, call: SessionId, input: CallInput },
+    Call { member: usize, boot: u64, call: SessionId, input: CallInput },
     /// A reply reaches such a caller.
     CallReply { caller: usize, call: SessionId, reply: Result<Outcome, NodeFailure> },
     /// An operator's request is woken.
-    Operation { node: usize, boot: u64, operation: u64 },
+    Operation { member: usize, boot: u64, operation: u64 },
     /// A watcher asks for what is new.
     Watch { watcher: usize },
     /// Something fails, or heals.
     Nemesis,
     /// A new member asks to be added.
-    Enter { node: usize },
+    Enter { member: usize },
     /// It has an answer, or will have none.
-    Answered { node: usize, number: u64, answer: Result<Control, String> },
+    Answered { member: usize, number: u64, answer: Result<Control, String> },
     /// A question about a member's standing arrives at the address of another.
-    AskStanding { node: usize, boot: u64, of: MemberId, address: String, question: Join },
+    AskStanding { member: usize, boot: u64, of: MemberId, address: String, question: Join },
     /// A disk has lied for long enough.
-    Lied { node: usize, boot: u64, lie: Lie },
+    Lied { member: usize, boot: u64, lie: Lie },
     /// An operator has a member backed up.
-    BackUp { node: usize },
+    BackUp { member: usize },
     /// The cluster is restored from a backup.
     Restore,
     /// A member of the cluster from before the restore asks to be added.
-    SurvivorJoins { node: usize },
+    SurvivorJoins { member: usize },
     /// A member starts again with a newer build, which knows this level.
-    Upgrade { node: usize, level: u16 },
+    Upgrade { member: usize, level: u16 },
     /// An operator asks for this level.
     RaiseLevel { level: u16 },
     /// A disk is put back to what it was.
-    RollBack { node: usize },
+    RollBack { member: usize },
 }
 
 /// Events in the order of their moments, and of their making at the same moment.

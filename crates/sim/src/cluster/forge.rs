@@ -20,8 +20,8 @@ const ELECTIONS_MAX: u64 = 1 << 16;
 impl SimCluster {
     /// Hands a forged message to a member: an append of the next term, as a new leader would send it, or a heartbeat
     /// whose term is too far ahead, also when it arrives, or `u64::MAX - 1`, after which almost no term is left.
-    pub(super) fn forge_step(&mut self, node: usize) {
-        let Some(process) = &self.nodes[node].process else { return };
+    pub(super) fn forge_step(&mut self, member: usize) {
+        let Some(process) = &self.sim_members[member].process else { return };
         let status = process.replica().status();
         let (last, term) = (status.last, status.term.0);
         // Choose an id that this member knows to be removed. A member that joins accepts messages from the ids that it
@@ -49,17 +49,17 @@ impl SimCluster {
         };
         self.faults.count(kind);
         let message = Message::Step(Box::new(if kind == "forged_term" { beat } else { append }));
-        let boot = self.nodes[node].boot;
+        let boot = self.sim_members[member].boot;
         let (link, message) = (LinkId::default(), PeerMessage::Raft(message));
-        self.give(node, boot, Input::Peer { from, link, message });
+        self.give(member, boot, Input::Peer { from, link, message });
     }
 
     /// N17: no message raises a member's term too far. The elections of a run stay far below the bound, so a term above
     /// it was forged.
-    pub(super) fn check_term(&self, node: usize, persist: &Persist) -> CheckResult {
+    pub(super) fn check_term(&self, member: usize, persist: &Persist) -> CheckResult {
         let term = persist.hard_state.map_or(0, |state| state.term);
         ensure(term <= TERM_JUMP_MAX, "N17", || {
-            format!("{node} took the term {term} from a message")
+            format!("{member} took the term {term} from a message")
         })
     }
 }

@@ -218,15 +218,15 @@ impl SimInbox {
     }
 
     /// N2: nothing is counted as under way or in flight if nothing is.
-    pub(super) fn check_idle(&self, node: usize) -> CheckResult {
+    pub(super) fn check_idle(&self, member: usize) -> CheckResult {
         let cost = self.queue.window().cost();
         ensure(cost == 0 || !self.queue.is_empty(), "N2", || {
-            format!("nothing is under way at {node}, and the window has a cost of {cost}")
+            format!("nothing is under way at {member}, and the window has a cost of {cost}")
         })?;
         for (source, SimSource { share, .. }) in &self.sources {
             let bytes = share.bytes();
             ensure(bytes == 0 || !self.queue.is_empty(), "N2", || {
-                format!("source {source} has nothing in flight at {node}, and {bytes} bytes")
+                format!("source {source} has nothing in flight at {member}, and {bytes} bytes")
             })?;
         }
         Ok(())
@@ -263,8 +263,8 @@ fn number(input: &Input) -> Option<WaitKey> {
 
 impl SimCluster {
     /// Puts an input into the inbox of a process that runs.
-    pub(super) fn put_in_inbox(&mut self, node: usize, input: Input) {
-        let Some(process) = &mut self.nodes[node].process else { return };
+    pub(super) fn put_in_inbox(&mut self, member: usize, input: Input) {
+        let Some(process) = &mut self.sim_members[member].process else { return };
         let reader = match &input {
             Input::Read { read, .. } => process.host.reads.get(&read.0).map(|read| read.reader),
             _ => None,
@@ -279,11 +279,11 @@ impl SimCluster {
     /// Hands a member's loop the inputs of its turn, and returns how many there are.
     pub(super) fn take_inputs(
         &mut self,
-        node: usize,
+        member: usize,
         local_us: u64,
     ) -> Result<usize, InvariantViolation> {
         let few = self.rng.u8(0..8) == 0;
-        let Some(process) = &mut self.nodes[node].process else { return Ok(0) };
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(0) };
         let TakenInputs { inputs, reads, checked } =
             process.inbox.take(local_us, TURN_MAX[usize::from(few)]);
         for (read, part) in reads {
@@ -299,49 +299,50 @@ impl SimCluster {
     }
 
     /// Wakes a member for what its last turn has left in the inbox.
-    pub(super) fn wake_for_inbox(&mut self, node: usize, local_us: u64) {
-        let Some(process) = &mut self.nodes[node].process else { return };
+    pub(super) fn wake_for_inbox(&mut self, member: usize, local_us: u64) {
+        let Some(process) = &mut self.sim_members[member].process else { return };
         if let Some(in_us) = process.inbox.due_in_us(local_us) {
             self.faults.count(if in_us == STALLED_US { "window_closed" } else { "left_in_inbox" });
-            self.wake(node, self.now_us + in_us);
+            self.wake(member, self.now_us + in_us);
         }
     }
 
     /// N2 and N3, after a turn of a member.
-    pub(super) fn check_desk(&mut self, node: usize, local_us: u64) -> CheckResult {
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+    pub(super) fn check_desk(&mut self, member: usize, local_us: u64) -> CheckResult {
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
         process.inbox.count_late(process.host.past_deadline(local_us), local_us);
         let (used, held) = (process.admission.commands(), process.node.held_commands());
         let hog = process.hog.as_ref().map_or(0, Permit::commands);
         let queued = process.inbox.commands();
         ensure(used == held + hog + queued, "N2", || {
             format!(
-                "{used} commands are admitted at {node}, {held} and {hog} are in flight, {queued} wait"
+                "{used} commands are admitted at {member}, {held} and {hog} are in flight, {queued} wait"
             )
         })?;
         let host = &process.host;
         if held == 0 && host.batches.is_empty() && host.reads.is_empty() {
-            process.inbox.check_idle(node)?;
+            process.inbox.check_idle(member)?;
         }
         ensure(used > 0 || process.admission.bytes() == 0, "N2", || {
-            format!("no command is in flight at {node}, and {} bytes", process.admission.bytes())
+            format!("no command is in flight at {member}, and {} bytes", process.admission.bytes())
         })?;
         let waiting: usize = process.host.batches.values().map(|batch| batch.admitted).sum();
         ensure(held + queued >= waiting as u64, "N2", || {
-            format!("{waiting} commands wait at {node}, {held} are admitted")
+            format!("{waiting} commands wait at {member}, {held} are admitted")
         })?;
         match process.host.overdue(&process.inbox, local_us) {
             Some(what) => {
-                Err(InvariantViolation::new("N3", format!("{what} at {node} has no answer")))
+                Err(InvariantViolation::new("N3", format!("{what} at {member} has no answer")))
             }
             None => Ok(()),
         }
     }
 
     /// One client sends far more than the others, over several connections.
-    pub(super) fn flood(&mut self, node: usize) {
-        let (boot, local_us) = (self.nodes[node].boot, self.nodes[node].local_us(self.now_us));
-        if !self.nodes[node].is_up() {
+    pub(super) fn flood(&mut self, member: usize) {
+        let (boot, local_us) =
+            (self.sim_members[member].boot, self.sim_members[member].local_us(self.now_us));
+        if !self.sim_members[member].is_up() {
             return;
         }
         self.faults.count("flood");
@@ -357,7 +358,7 @@ impl SimCluster {
                 Request { principal: "", id: RequestId::None, command: Command::Put(put) };
             let mut bytes = Vec::new();
             encode_request(&request, &mut bytes);
-            let Some(process) = &mut self.nodes[node].process else { return };
+            let Some(process) = &mut self.sim_members[member].process else { return };
             let share = process.inbox.share(Source { share: GREEDY, connection: command % 4 });
             let length = bytes.len() as u64;
             let Some(permit) = process.admission.admit_from(Weight::Asks, length, Some(&share))
@@ -371,7 +372,7 @@ impl SimCluster {
             let (requests, linger_us) = ([bytes.into()].into(), 0);
             let batch =
                 CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit };
-            self.give(node, boot, Input::Submit(Box::new(batch)));
+            self.give(member, boot, Input::Submit(Box::new(batch)));
         }
     }
 }

@@ -25,8 +25,8 @@ const ANSWER_WAIT_US: u64 = 35 * S;
 /// An invitation that an operator asked for.
 pub(super) struct SimInvitation {
     pub(super) token: InvitationToken,
-    /// The node that it is for.
-    pub(super) node: usize,
+    /// The member that it is for.
+    pub(super) member: usize,
     /// Since when it counts, if the operator was told.
     since: Option<Revision>,
 }
@@ -59,39 +59,39 @@ impl InvitationHistory {
 }
 
 impl SimCluster {
-    /// An operator makes an invitation for a node that is about to join.
-    pub(super) fn invite(&mut self, node: usize) -> CheckResult {
+    /// An operator makes an invitation for a member that is about to join.
+    pub(super) fn invite(&mut self, member: usize) -> CheckResult {
         let token = self.draw_token();
         let expires_ms = [3_000, 30_000, invitation::EXPIRES_DEFAULT_MS][self.rng.usize(0..3)];
-        let member = (self.rng.u8(0..4) == 0).then_some(self.nodes[node].id);
+        let only_for = (self.rng.u8(0..4) == 0).then_some(self.sim_members[member].id);
         let incarnation = self.lineage.incarnation;
-        self.invitations.push(SimInvitation { token: token.clone(), node, since: None });
+        self.invitations.push(SimInvitation { token: token.clone(), member, since: None });
         self.faults.count("invite");
-        self.ask_to_enter(node, token.clone(), self.now_us + ANSWER_WAIT_US);
-        let new = NewInvitation { token, expires_ms, member, incarnation };
+        self.ask_to_enter(member, token.clone(), self.now_us + ANSWER_WAIT_US);
+        let new = NewInvitation { token, expires_ms, member: only_for, incarnation };
         self.operate(Reconfiguration::Invite(new)).map(drop)
     }
 
-    /// A joiner presents an invitation that was made for another node.
-    pub(super) fn share_invitation(&mut self, node: usize) -> bool {
+    /// A joiner presents an invitation that was made for another member.
+    pub(super) fn share_invitation(&mut self, member: usize) -> bool {
         if self.invitations.is_empty() || self.rng.u8(0..4) > 0 {
             return false;
         }
         let shared = self.rng.usize(0..self.invitations.len());
         let token = self.invitations[shared].token.clone();
         self.faults.count("invitation_shared");
-        self.ask_to_enter(node, token, self.now_us);
+        self.ask_to_enter(member, token, self.now_us);
         true
     }
 
-    /// The operator hears that an invitation was made, and starts the node that it is for.
+    /// The operator hears that an invitation was made, and starts the member that it is for.
     pub(super) fn invited(&mut self, new: &NewInvitation, since: Revision) {
         let Some(made) = self.invitations.iter_mut().find(|it| it.token == new.token) else {
             return;
         };
         made.since = Some(since);
-        let node = made.node;
-        self.queue.push(self.now_us, SimEvent::Enter { node });
+        let member = made.member;
+        self.queue.push(self.now_us, SimEvent::Enter { member });
     }
 
     /// An invitation that an operator asked for, if there is one.
@@ -132,11 +132,11 @@ impl SimCluster {
     }
 
     /// A stranger asks to join as a new member.
-    pub(super) fn forge_new_member(&mut self, node: usize) {
+    pub(super) fn forge_new_member(&mut self, member: usize) {
         let (kind, invitation) = self.useless_invitation();
         self.faults.count(kind);
         self.numbers += 1;
-        let names = MemberNames { name: NAME.into(), ..super::node::names(stranger()) };
+        let names = MemberNames { name: NAME.into(), ..super::member::names(stranger()) };
         let record = MemberRecord { id: stranger(), names };
         let lineage = self.rng.bool().then(|| self.lineage.clone());
         let request = Join { record, level: tenure_core::LEVEL_MAX, lineage, invitation };
@@ -144,18 +144,18 @@ impl SimCluster {
             true => PeerName::Plain,
             false => PeerName::Certified(vec![NAME.into()]),
         };
-        let boot = self.nodes[node].boot;
+        let boot = self.sim_members[member].boot;
         self.give(
-            node,
+            member,
             boot,
             Input::Join { join: JoinId(self.numbers), request: Box::new(request), peer_name },
         );
     }
 
-    /// N14: a node that joined by itself has used an invitation.
+    /// N14: a member that joined by itself has used an invitation.
     pub(super) fn check_invited(&self) -> CheckResult {
         for id in self.members.all() {
-            let joins = self.at(id).is_some_and(|at| self.nodes[at].joins);
+            let joins = self.at(id).is_some_and(|at| self.sim_members[at].joins);
             ensure(!joins || self.oracle.invitations.has_admitted(id), "N14", || {
                 format!("{id} has joined without an invitation")
             })?;

@@ -7,70 +7,72 @@ use tenure_store::sim::Restart;
 
 use super::event::SimEvent;
 use super::log_writer::{Syncing, WriteResult};
-use super::node::CUT_SHORT;
+use super::member::CUT_SHORT;
 use super::oracle::ensure;
 use super::world::SimCluster;
 use super::{MS, S};
 use crate::invariant::{CheckResult, InvariantViolation};
 
 impl SimCluster {
-    pub(super) fn start(&mut self, node: usize) -> CheckResult {
-        if self.nodes[node].is_up() || self.nodes[node].dead || self.nodes[node].entering.is_some()
+    pub(super) fn start(&mut self, member: usize) -> CheckResult {
+        if self.sim_members[member].is_up()
+            || self.sim_members[member].dead
+            || self.sim_members[member].entering.is_some()
         {
             return Ok(());
         }
-        self.count_rollback(node);
+        self.count_rollback(member);
         let config = ReplicaConfig {
             snapshot_entries: self.snapshot_entries,
             hash_every: 20,
             batch_bytes: 8 * 1024,
-            level_known: self.nodes[node].level.min(tenure_core::LEVEL_MAX),
-            ..ReplicaConfig::new(self.nodes[node].id)
+            level_known: self.sim_members[member].level.min(tenure_core::LEVEL_MAX),
+            ..ReplicaConfig::new(self.sim_members[member].id)
         };
         let entropy = self.rng.u64(..);
         // A member that has joined was told of the others. If an operator has added it by hand, it is given their
         // names.
-        let told = &self.nodes[node].given;
+        let told = &self.sim_members[member].given;
         let given = match &told[..] {
             [] => self.members.all(),
             told => told.iter().map(|record| record.id).collect(),
         };
-        if let Err(error) = self.nodes[node].start(config, given, self.sizes, entropy) {
-            self.nodes[node].process = None;
-            self.trace(|| format!("{node} does not start: {error:#}"));
-            ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;
-            if self.nodes[node].damaged || self.outgrown(node, &error) {
-                self.nodes[node].dead = true;
+        if let Err(error) = self.sim_members[member].start(config, given, self.sizes, entropy) {
+            self.sim_members[member].process = None;
+            self.trace(|| format!("{member} does not start: {error:#}"));
+            ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{member}: {error}"))?;
+            if self.sim_members[member].damaged || self.outgrown(member, &error) {
+                self.sim_members[member].dead = true;
             } else {
                 // The disk may still be full or failing.
-                self.nodes[node].crash(Restart::ProcessKilled);
-                self.queue.push(self.now_us + S, SimEvent::Start { node });
+                self.sim_members[member].crash(Restart::ProcessKilled);
+                self.queue.push(self.now_us + S, SimEvent::Start { member });
                 ensure(!error.to_string().contains("corrupt"), "S8", || {
-                    format!("{node} cannot start: {error:#}")
+                    format!("{member} cannot start: {error:#}")
                 })?;
             }
             return Ok(());
         }
-        self.trace(|| format!("{node} starts"));
-        let process = self.nodes[node].process.as_ref().expect("it has just started");
+        self.trace(|| format!("{member} starts"));
+        let process = self.sim_members[member].process.as_ref().expect("it has just started");
         let (seen, machine) = (process.seen, process.node.machine());
-        if !self.is_survivor(node) {
-            self.oracle.state(node, seen, machine)?;
+        if !self.is_survivor(member) {
+            self.oracle.state(member, seen, machine)?;
         }
-        self.wake(node, self.now_us);
-        self.dial_all(node);
+        self.wake(member, self.now_us);
+        self.dial_all(member);
         Ok(())
     }
 
     /// Ends for good a member of an older build that got a state of newer rules. Returns whether that was the error.
-    pub(super) fn outgrown(&mut self, node: usize, error: &anyhow::Error) -> bool {
+    pub(super) fn outgrown(&mut self, member: usize, error: &anyhow::Error) -> bool {
         let error = error.downcast_ref::<tenure_raft::LoadError>();
         let outgrown = error.is_some_and(tenure_raft::LoadError::is_outgrown);
-        if outgrown && self.nodes[node].level < tenure_core::LEVEL_MAX {
-            self.trace(|| format!("{node} is outgrown"));
+        if outgrown && self.sim_members[member].level < tenure_core::LEVEL_MAX {
+            self.trace(|| format!("{member} is outgrown"));
             self.faults.count("outgrown");
-            self.end(node, Restart::ProcessKilled);
-            (self.nodes[node].dead, self.nodes[node].outgrown) = (true, true);
+            self.end(member, Restart::ProcessKilled);
+            (self.sim_members[member].dead, self.sim_members[member].outgrown) = (true, true);
             return true;
         }
         false
@@ -79,32 +81,32 @@ impl SimCluster {
     /// Writes what a turn wants persisted, and returns whether the process continues.
     pub(super) fn write(
         &mut self,
-        node: usize,
+        member: usize,
         persist: &Persist,
     ) -> Result<bool, InvariantViolation> {
-        let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(false) };
         let written = process.log_writer.write(persist, self.now_us);
         let rolled = std::mem::take(&mut process.log_writer.rolled_under_sync);
         self.faults.count_by("rolled_under_sync", rolled);
         match written {
             Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
             Ok(WriteResult::Stop) => {
-                self.crash(node, Restart::ProcessKilled);
+                self.crash(member, Restart::ProcessKilled);
                 Ok(false)
             }
             Ok(WriteResult::Done) => Ok(true),
         }
     }
 
-    pub(super) fn compact(&mut self, node: usize, to: u64) -> CheckResult {
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+    pub(super) fn compact(&mut self, member: usize, to: u64) -> CheckResult {
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
         let compacted = process.log_writer.compact_to(to);
         let under_sync = std::mem::take(&mut process.log_writer.compacted_under_sync);
         self.faults.count_by("compacted_under_sync", under_sync);
         match compacted {
             Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
             Ok(WriteResult::Stop) => {
-                self.crash(node, Restart::ProcessKilled);
+                self.crash(member, Restart::ProcessKilled);
                 Ok(())
             }
             Ok(WriteResult::Done) => Ok(()),
@@ -112,24 +114,24 @@ impl SimCluster {
     }
 
     /// Begins a sync, in the loop or on its own thread.
-    pub(super) fn begin_sync(&mut self, node: usize) -> CheckResult {
-        let boot = self.nodes[node].boot;
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+    pub(super) fn begin_sync(&mut self, member: usize) -> CheckResult {
+        let boot = self.sim_members[member].boot;
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
         if process.log_writer.prepare() {
             let at_us = self.now_us + self.rng.u64(MS..30 * MS);
-            self.queue.push(at_us, SimEvent::Prepare { node, boot });
+            self.queue.push(at_us, SimEvent::Prepare { member, boot });
         }
-        let target = &mut self.nodes[node];
+        let target = &mut self.sim_members[member];
         let process = target.process.as_mut().expect("it was there above");
         let leads = process.replica().leads();
         let Ok(begun) = process.log_writer.begin(&target.disk, leads) else {
-            self.crash(node, Restart::ProcessKilled);
+            self.crash(member, Restart::ProcessKilled);
             return Ok(());
         };
         let waits = match begun {
             Syncing::Nothing => return Ok(()),
             Syncing::Durable(number) => {
-                self.give(node, boot, Input::Persisted { number });
+                self.give(member, boot, Input::Persisted { number });
                 return Ok(());
             }
             // In some runs the loop never waits, so that more happens while a sync is under way.
@@ -137,7 +139,7 @@ impl SimCluster {
             Syncing::Aside => false,
         };
         let slow = self.rng.u64(0..1000) < self.slow_sync;
-        let stalled_us = self.nodes[node].sync_stalled_until_us.saturating_sub(self.now_us);
+        let stalled_us = self.sim_members[member].sync_stalled_until_us.saturating_sub(self.now_us);
         let delay_us = match self.rng.u8(0..4) {
             _ if slow => self.rng.u64(10..800) * MS,
             0 => 0,
@@ -147,131 +149,131 @@ impl SimCluster {
         self.faults.count_by("sync_aside", u64::from(!waits));
         let took_us = delay_us + stalled_us;
         if waits && took_us == 0 {
-            self.sync(node, boot, took_us, waits)?;
+            self.sync(member, boot, took_us, waits)?;
             return Ok(());
         }
         let at_us = self.now_us + took_us;
         if waits {
             // The loop waits. Only the disk goes on.
-            self.nodes[node].loop_waits_until_us = at_us;
+            self.sim_members[member].loop_waits_until_us = at_us;
             self.faults.count_by("loop_waited", u64::from(took_us >= S / 10));
         }
-        self.queue.push(at_us, SimEvent::Sync { node, boot, took_us, waits });
+        self.queue.push(at_us, SimEvent::Sync { member, boot, took_us, waits });
         Ok(())
     }
 
     /// The disk has made the log durable, or has failed to.
     pub(super) fn sync(
         &mut self,
-        node: usize,
+        member: usize,
         boot: u64,
         took_us: u64,
         waits: bool,
     ) -> CheckResult {
-        let target = &mut self.nodes[node];
+        let target = &mut self.sim_members[member];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
             return Ok(());
         };
         process.log_writer.end_sync(took_us);
         if waits {
-            return self.synced(node, boot);
+            return self.synced(member, boot);
         }
         let at_us = self.now_us + self.rng.u64(0..300);
-        self.queue.push(at_us, SimEvent::Synced { node, boot });
+        self.queue.push(at_us, SimEvent::Synced { member, boot });
         Ok(())
     }
 
     /// Hands the result of a sync to the event loop, and begins the next sync.
-    pub(super) fn synced(&mut self, node: usize, boot: u64) -> CheckResult {
-        let target = &mut self.nodes[node];
+    pub(super) fn synced(&mut self, member: usize, boot: u64) -> CheckResult {
+        let target = &mut self.sim_members[member];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
             return Ok(());
         };
         let Some(report) = process.log_writer.report.take() else { return Ok(()) };
         match process.log_writer.finish(report) {
             Err(_) => {
-                self.crash(node, Restart::ProcessKilled);
+                self.crash(member, Restart::ProcessKilled);
                 Ok(())
             }
             Ok(number) => {
                 if let Some(number) = number {
-                    self.give(node, boot, Input::Persisted { number });
+                    self.give(member, boot, Input::Persisted { number });
                 }
-                self.begin_sync(node)
+                self.begin_sync(member)
             }
         }
     }
 
-    pub(super) fn prepare(&mut self, node: usize, boot: u64) {
-        let target = &mut self.nodes[node];
+    pub(super) fn prepare(&mut self, member: usize, boot: u64) {
+        let target = &mut self.sim_members[member];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
         if process.log_writer.prepared() == WriteResult::Stop {
-            self.crash(node, Restart::ProcessKilled);
+            self.crash(member, Restart::ProcessKilled);
         }
     }
 
     /// A thread takes the reserve for a full disk again.
-    pub(super) fn restore_reserve(&mut self, node: usize, boot: u64) {
-        let target = &mut self.nodes[node];
+    pub(super) fn restore_reserve(&mut self, member: usize, boot: u64) {
+        let target = &mut self.sim_members[member];
         if let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) {
             process.log_writer.restore();
         }
     }
 
     /// A loop that had nothing to take marks the end of its log. Returns whether the process continues.
-    pub(super) fn mark_if_quiet(&mut self, node: usize) -> bool {
+    pub(super) fn mark_if_quiet(&mut self, member: usize) -> bool {
         let now_us = self.now_us;
-        let Some(process) = &mut self.nodes[node].process else { return false };
+        let Some(process) = &mut self.sim_members[member].process else { return false };
         match process.log_writer.mark_if_quiet(now_us) {
             Ok(marked) => {
                 self.faults.count_by("marked", u64::from(marked));
                 true
             }
             Err(_) => {
-                self.crash(node, Restart::ProcessKilled);
+                self.crash(member, Restart::ProcessKilled);
                 false
             }
         }
     }
 
-    pub(super) fn save(&mut self, node: usize) -> CheckResult {
-        let boot = self.nodes[node].boot;
-        let stalled_us = self.nodes[node].snapshots_stalled_until_us;
+    pub(super) fn save(&mut self, member: usize) -> CheckResult {
+        let boot = self.sim_members[member].boot;
+        let stalled_us = self.sim_members[member].snapshots_stalled_until_us;
         if self.now_us < stalled_us {
             self.faults.count("save_stalled");
-            self.queue.push(stalled_us, SimEvent::Save { node, boot });
+            self.queue.push(stalled_us, SimEvent::Save { member, boot });
             return Ok(());
         }
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
         let Some((point, bytes, saved)) = process.save() else { return Ok(()) };
         let again = Machine::decode(&bytes).map(|machine| machine.encode());
         ensure(again.as_ref() == Ok(&bytes), "S10", || {
             let problem = again.err();
-            format!("the snapshot of {node} at {point:?} does not read back: {problem:?}")
+            format!("the snapshot of {member} at {point:?} does not read back: {problem:?}")
         })?;
         let saved =
             if saved.is_ok() { SnapshotDelivery::Delivered } else { SnapshotDelivery::Failed };
         self.faults.count_by("snapshot_saved", u64::from(saved == SnapshotDelivery::Delivered));
-        self.give(node, boot, Input::SnapshotSaved { point, saved });
+        self.give(member, boot, Input::SnapshotSaved { point, saved });
         Ok(())
     }
 
     /// Ends a process and schedules its restart.
-    pub(super) fn crash(&mut self, node: usize, how: Restart) {
-        self.trace(|| format!("{node} crashes: {how:?}"));
-        self.end(node, how);
+    pub(super) fn crash(&mut self, member: usize, how: Restart) {
+        self.trace(|| format!("{member} crashes: {how:?}"));
+        self.end(member, how);
         let at_us = self.now_us + self.rng.u64(10..5000) * MS;
-        self.queue.push(at_us, SimEvent::Start { node });
+        self.queue.push(at_us, SimEvent::Start { member });
     }
 
     /// Ends a process: its connections and sessions are gone.
-    pub(super) fn end(&mut self, node: usize, how: Restart) {
-        let was_up = self.nodes[node].is_up();
-        self.calls_lost(node);
-        self.nodes[node].crash(how);
+    pub(super) fn end(&mut self, member: usize, how: Restart) {
+        let was_up = self.sim_members[member].is_up();
+        self.calls_lost(member);
+        self.sim_members[member].crash(how);
         if was_up {
-            self.break_all(node);
-            self.sessions_lost(node);
+            self.break_all(member);
+            self.sessions_lost(member);
         }
     }
 }

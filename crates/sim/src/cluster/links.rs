@@ -50,9 +50,9 @@ impl Links {
 
 impl SimCluster {
     /// Makes a member dial all others.
-    pub(super) fn dial_all(&mut self, node: usize) {
-        for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            self.dial_later(node, other);
+    pub(super) fn dial_all(&mut self, member: usize) {
+        for other in (0..self.sim_members.len()).filter(|other| *other != member) {
+            self.dial_later(member, other);
         }
     }
 
@@ -71,10 +71,11 @@ impl SimCluster {
         if found.link.is_some() {
             return Ok(());
         }
-        let up = |node: usize| {
-            self.nodes[node].is_up() && self.nodes[node].paused_until_us <= self.now_us
+        let up = |member: usize| {
+            self.sim_members[member].is_up()
+                && self.sim_members[member].paused_until_us <= self.now_us
         };
-        if !self.nodes[one].is_up() || !self.nodes[other].is_up() {
+        if !self.sim_members[one].is_up() || !self.sim_members[other].is_up() {
             // The member that starts will dial.
             return Ok(());
         }
@@ -93,10 +94,10 @@ impl SimCluster {
         self.links.made += 1;
         let link = self.links.made;
         found.link = Some(link);
-        for (node, peer) in [(one, other), (other, one)] {
-            let (member, level) = (self.nodes[peer].id, self.nodes[peer].level);
-            let boot = self.nodes[node].boot;
-            self.give(node, boot, Input::Linked { member, link: LinkId(link), level });
+        for (member, peer) in [(one, other), (other, one)] {
+            let (peer, level) = (self.sim_members[peer].id, self.sim_members[peer].level);
+            let boot = self.sim_members[member].boot;
+            self.give(member, boot, Input::Linked { member: peer, link: LinkId(link), level });
         }
         Ok(())
     }
@@ -105,20 +106,20 @@ impl SimCluster {
     pub(super) fn break_link(&mut self, one: usize, other: usize) -> bool {
         let Some(found) = self.links.pairs.get_mut(&pair(one, other)) else { return false };
         let Some(link) = found.link.take() else { return false };
-        for (node, peer) in [(one, other), (other, one)] {
+        for (member, peer) in [(one, other), (other, one)] {
             let late_us = if self.rng.u8(0..4) == 0 { self.rng.u64(0..2 * S) } else { 100 };
-            let (boot, member) = (self.nodes[node].boot, self.nodes[peer].id);
+            let (boot, peer) = (self.sim_members[member].boot, self.sim_members[peer].id);
             let link = LinkId(link);
-            self.queue.push(self.now_us + late_us, SimEvent::Unlinked { node, boot, member, link });
+            self.queue.push(self.now_us + late_us, SimEvent::Unlinked { member, boot, peer, link });
         }
         self.dial_later(one, other);
         true
     }
 
     /// Breaks all connections of a member that has ended.
-    pub(super) fn break_all(&mut self, node: usize) {
-        for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            self.break_link(node, other);
+    pub(super) fn break_all(&mut self, member: usize) {
+        for other in (0..self.sim_members.len()).filter(|other| *other != member) {
+            self.break_link(member, other);
         }
     }
 

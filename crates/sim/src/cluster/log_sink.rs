@@ -87,10 +87,10 @@ impl SimLog {
 
 impl SimCluster {
     /// The sink of a member takes nothing for a while, or refuses what it is given.
-    pub(super) fn stall_log(&mut self, node: usize) {
+    pub(super) fn stall_log(&mut self, member: usize) {
         let until_us = self.now_us + self.rng.u64(S..20 * S);
         let refuses = self.rng.u8(0..4) == 0;
-        let Some(process) = &mut self.nodes[node].process else { return };
+        let Some(process) = &mut self.sim_members[member].process else { return };
         if refuses {
             process.log.refuses_until_us = until_us;
         } else {
@@ -100,9 +100,9 @@ impl SimCluster {
     }
 
     /// The loop of a member logs a line.
-    pub(super) fn log(&mut self, node: usize, text: &str) -> CheckResult {
-        let boot = self.nodes[node].boot;
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+    pub(super) fn log(&mut self, member: usize, text: &str) -> CheckResult {
+        let boot = self.sim_members[member].boot;
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
         let log = &mut process.log;
         log.made += 1;
         let pushed = log.queue.push(format!("{} {text}\n", log.made));
@@ -113,7 +113,7 @@ impl SimCluster {
             Pushed::Queued => {
                 if !std::mem::replace(&mut log.scheduled, true) {
                     let at_us = self.now_us + self.rng.u64(10..2 * MS);
-                    self.queue.push(at_us, SimEvent::WriteLog { node, boot });
+                    self.queue.push(at_us, SimEvent::WriteLog { member, boot });
                 }
             }
             #[cfg(mutants)]
@@ -123,9 +123,9 @@ impl SimCluster {
     }
 
     /// Runs the writer's thread.
-    pub(super) fn write_log(&mut self, node: usize, boot: u64) -> CheckResult {
+    pub(super) fn write_log(&mut self, member: usize, boot: u64) -> CheckResult {
         let now_us = self.now_us;
-        let target = &mut self.nodes[node];
+        let target = &mut self.sim_members[member];
         let paused_us = target.paused_until_us;
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
             return Ok(());
@@ -133,7 +133,7 @@ impl SimCluster {
         let log = &mut process.log;
         let until_us = log.stalled_until_us.max(paused_us);
         if until_us > now_us {
-            self.queue.push(until_us, SimEvent::WriteLog { node, boot });
+            self.queue.push(until_us, SimEvent::WriteLog { member, boot });
             return Ok(());
         }
         if let Some(item) = log.writing.take() {
@@ -153,25 +153,25 @@ impl SimCluster {
             return log.check_drained();
         }
         let at_us = now_us + self.rng.u64(20..2 * MS);
-        self.queue.push(at_us, SimEvent::WriteLog { node, boot });
+        self.queue.push(at_us, SimEvent::WriteLog { member, boot });
         Ok(())
     }
 
     /// N13: whether the loop of a member waits for its log. A turn must not be late because of it.
-    pub(super) fn waits_for_log(&mut self, node: usize) -> Result<bool, InvariantViolation> {
+    pub(super) fn waits_for_log(&mut self, member: usize) -> Result<bool, InvariantViolation> {
         let now_us = self.now_us;
-        let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(false) };
         let log = &mut process.log;
         let due_us = *log.due_us.get_or_insert(now_us);
         let (blocked, stalled_us) = (log.blocked, log.stalled_until_us);
         if blocked {
-            self.wake(node, stalled_us.max(now_us + MS));
+            self.wake(member, stalled_us.max(now_us + MS));
         } else {
             log.due_us = None;
         }
         let late_us = now_us - due_us;
         ensure(late_us <= LATE_US, "N13", || {
-            format!("the loop of {node} was due {} ms ago and waits for its log", late_us / MS)
+            format!("the loop of {member} was due {} ms ago and waits for its log", late_us / MS)
         })?;
         Ok(blocked)
     }

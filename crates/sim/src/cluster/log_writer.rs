@@ -9,7 +9,7 @@ use tenure_store::{
     Fatal, Log, LogWriter, PrepareJob, Reserve, ReserveJob, SyncReport, SyncStep, WriteError,
 };
 
-use super::node::SEGMENT_BYTES;
+use super::member::SEGMENT_BYTES;
 
 /// The size of the reserve for a full disk.
 pub(super) const RESERVE_BYTES: u64 = SEGMENT_BYTES as u64;

@@ -163,51 +163,51 @@ impl SimCluster {
             return Ok(());
         }
         let kind = self.nemesis.kinds[self.rng.usize(0..self.nemesis.kinds.len())];
-        let node = self.rng.usize(0..self.nodes.len());
-        self.trace(|| format!("nemesis {kind:?} {node}"));
+        let member = self.rng.usize(0..self.sim_members.len());
+        self.trace(|| format!("nemesis {kind:?} {member}"));
         match kind {
             FaultKind::Heal => self.network.heal(),
             FaultKind::Partition => self.partition(),
-            FaultKind::Isolate => self.isolate_leader(node),
+            FaultKind::Isolate => self.isolate_leader(member),
             FaultKind::OneWay => {
                 self.faults.count("one_way");
-                let from = self.leader().unwrap_or(node);
-                for to in (0..self.nodes.len()).filter(|to| *to != from) {
-                    let (from, to) = if node.is_multiple_of(2) { (from, to) } else { (to, from) };
+                let from = self.leader().unwrap_or(member);
+                for to in (0..self.sim_members.len()).filter(|to| *to != from) {
+                    let (from, to) = if member.is_multiple_of(2) { (from, to) } else { (to, from) };
                     self.network.cut(from, to);
                 }
             }
-            FaultKind::Bridge => self.bridge(node),
-            FaultKind::Kill => self.crash_one(node, Restart::ProcessKilled),
-            FaultKind::PowerLoss => self.crash_one(node, Restart::PowerLostAll),
+            FaultKind::Bridge => self.bridge(member),
+            FaultKind::Kill => self.crash_one(member, Restart::ProcessKilled),
+            FaultKind::PowerLoss => self.crash_one(member, Restart::PowerLostAll),
             FaultKind::CrashLeader => {
-                let leader = self.leader().unwrap_or(node);
+                let leader = self.leader().unwrap_or(member);
                 self.crash_one(leader, Restart::PowerLostSome);
             }
             FaultKind::CrashAll => {
                 self.faults.count("crash_of_all");
-                let how = [Restart::PowerLostAll, Restart::PowerLostSome][node % 2];
-                (0..self.nodes.len()).for_each(|node| self.crash_one(node, how));
+                let how = [Restart::PowerLostAll, Restart::PowerLostSome][member % 2];
+                (0..self.sim_members.len()).for_each(|member| self.crash_one(member, how));
             }
             FaultKind::Pause => {
                 let for_us = self.rng.u64(100..400) * MS;
-                self.pause(node, for_us, "pause");
+                self.pause(member, for_us, "pause");
             }
             FaultKind::LongPause => {
                 let for_us = self.rng.u64(1000..8000) * MS;
-                self.pause(node, for_us, "long_pause");
+                self.pause(member, for_us, "long_pause");
             }
             FaultKind::DiskError => {
                 let fault = [DiskFault::WriteError, DiskFault::SyncError][self.rng.usize(0..2)];
-                self.nodes[node].disk.plan(fault);
+                self.sim_members[member].disk.plan(fault);
             }
             FaultKind::DiskFull => match self.rng.u8(0..4) {
-                0 => self.nodes[node].disk.set_capacity(Some(64 * 1024)),
+                0 => self.sim_members[member].disk.set_capacity(Some(64 * 1024)),
                 1 => self.nearly_full(),
-                _ => self.nodes.iter().for_each(|node| node.disk.set_capacity(None)),
+                _ => self.sim_members.iter().for_each(|member| member.disk.set_capacity(None)),
             },
-            FaultKind::FlipLog => self.flip(node, "log", "flip_in_log"),
-            FaultKind::FlipSnapshot => self.flip(node, "snapshots", "flip_in_snapshot"),
+            FaultKind::FlipLog => self.flip(member, "log", "flip_in_log"),
+            FaultKind::FlipSnapshot => self.flip(member, "snapshots", "flip_in_snapshot"),
             FaultKind::Add => self.add()?,
             FaultKind::Promote => self.promote()?,
             FaultKind::Remove => self.remove()?,
@@ -215,18 +215,18 @@ impl SimCluster {
             FaultKind::Transfer => self.transfer()?,
             FaultKind::RollBack => {
                 let leader = self.leader().filter(|_| self.rng.u8(0..4) == 0);
-                self.roll_back(leader.unwrap_or(node));
+                self.roll_back(leader.unwrap_or(member));
             }
             FaultKind::LoseNewest => {
                 let leader = self.leader().filter(|_| self.rng.bool());
-                self.lose_newest(leader.unwrap_or(node));
+                self.lose_newest(leader.unwrap_or(member));
             }
-            FaultKind::Forge => self.forge_step(node),
+            FaultKind::Forge => self.forge_step(member),
             FaultKind::Reuse => self.reuse(),
-            FaultKind::Lie => self.begin_lie(node),
-            FaultKind::BackUp => self.back_up(node),
+            FaultKind::Lie => self.begin_lie(member),
+            FaultKind::BackUp => self.back_up(member),
             FaultKind::LoseAll => self.lose_all(),
-            FaultKind::Above(trouble) => self.make_trouble(trouble, node)?,
+            FaultKind::Above(trouble) => self.make_trouble(trouble, member)?,
         }
         self.watch_links();
         Ok(())
@@ -234,12 +234,12 @@ impl SimCluster {
 
     /// The leader, as far as the simulation can tell.
     pub(super) fn leader(&self) -> Option<usize> {
-        let leads = |node: &&super::node::SimMember| {
-            let process = node.process.as_ref().filter(|_| node.lineage == self.lineage);
+        let leads = |member: &&super::member::SimMember| {
+            let process = member.process.as_ref().filter(|_| member.lineage == self.lineage);
             process.is_some_and(|process| process.replica().status().leading)
         };
-        let leader = self.nodes.iter().filter(leads).max_by_key(|node| {
-            node.process.as_ref().map(|process| process.replica().status().term)
+        let leader = self.sim_members.iter().filter(leads).max_by_key(|member| {
+            member.process.as_ref().map(|process| process.replica().status().term)
         })?;
         self.at(leader.id)
     }
@@ -247,7 +247,7 @@ impl SimCluster {
     fn partition(&mut self) {
         self.faults.count("partition");
         self.network.heal();
-        let side: Vec<bool> = (0..self.nodes.len()).map(|_| self.rng.bool()).collect();
+        let side: Vec<bool> = (0..self.sim_members.len()).map(|_| self.rng.bool()).collect();
         for from in 0..side.len() {
             for to in (0..side.len()).filter(|to| side[*to] != side[from]) {
                 self.network.cut(from, to);
@@ -255,10 +255,10 @@ impl SimCluster {
         }
     }
 
-    fn isolate_leader(&mut self, node: usize) {
+    fn isolate_leader(&mut self, member: usize) {
         self.faults.count("partition");
-        let alone = self.leader().unwrap_or(node);
-        for other in (0..self.nodes.len()).filter(|other| *other != alone) {
+        let alone = self.leader().unwrap_or(member);
+        for other in (0..self.sim_members.len()).filter(|other| *other != alone) {
             self.network.cut(alone, other);
             self.network.cut(other, alone);
         }
@@ -268,26 +268,26 @@ impl SimCluster {
     fn bridge(&mut self, middle: usize) {
         self.faults.count("bridge");
         self.network.heal();
-        for from in (0..self.nodes.len()).filter(|from| *from != middle) {
-            for to in (0..self.nodes.len()).filter(|to| *to != middle && to % 2 != from % 2) {
+        for from in (0..self.sim_members.len()).filter(|from| *from != middle) {
+            for to in (0..self.sim_members.len()).filter(|to| *to != middle && to % 2 != from % 2) {
                 self.network.cut(from, to);
             }
         }
     }
 
-    fn crash_one(&mut self, node: usize, how: Restart) {
-        if self.nodes[node].is_up() {
+    fn crash_one(&mut self, member: usize, how: Restart) {
+        if self.sim_members[member].is_up() {
             self.faults.count(match how {
                 Restart::ProcessKilled => "kill",
                 Restart::PowerLostAll => "power_loss",
                 Restart::PowerLostSome => "power_loss_some",
             });
-            self.crash(node, how);
+            self.crash(member, how);
         }
     }
 
-    fn pause(&mut self, node: usize, for_us: u64, kind: &'static str) {
-        let target = &mut self.nodes[node];
+    fn pause(&mut self, member: usize, for_us: u64, kind: &'static str) {
+        let target = &mut self.sim_members[member];
         if target.is_up() && target.paused_until_us <= self.now_us {
             target.paused_until_us = self.now_us + for_us;
             target.stalled.times += 1;
@@ -299,9 +299,9 @@ impl SimCluster {
     /// Leaves every disk some room, but less than the state may grow into.
     fn nearly_full(&mut self) {
         self.faults.count("nearly_full");
-        for node in 0..self.nodes.len() {
+        for member in 0..self.sim_members.len() {
             let room = self.rng.u64(0..30) * 1024;
-            let disk = &self.nodes[node].disk;
+            let disk = &self.sim_members[member].disk;
             disk.set_capacity(Some(disk.used_bytes() + room));
         }
     }
@@ -309,26 +309,28 @@ impl SimCluster {
     /// How many members are lost for good and still count as voters.
     fn lost_voters(&self) -> usize {
         let lost = |id: &&MemberId| {
-            self.at(**id).is_none_or(|node| self.nodes[node].dead || self.nodes[node].damaged)
+            self.at(**id).is_none_or(|member| {
+                self.sim_members[member].dead || self.sim_members[member].damaged
+            })
         };
         self.members.voters.iter().filter(lost).count()
     }
 
     /// Spoils a disk, as long as a majority keeps a good one.
-    fn flip(&mut self, node: usize, dir: &str, kind: &'static str) {
-        let is_voter = self.members.voters.contains(&self.nodes[node].id);
-        let is_lost = |node: &super::node::SimMember| {
-            (node.dead || node.damaged) && !self.members.retired.contains(&node.id)
+    fn flip(&mut self, member: usize, dir: &str, kind: &'static str) {
+        let is_voter = self.members.voters.contains(&self.sim_members[member].id);
+        let is_lost = |member: &super::member::SimMember| {
+            (member.dead || member.damaged) && !self.members.retired.contains(&member.id)
         };
         if !is_voter
             || self.members.voters.len() < 3
-            || !self.is_settled(node)
-            || self.nodes.iter().any(is_lost)
+            || !self.is_settled(member)
+            || self.sim_members.iter().any(is_lost)
         {
             return;
         }
-        self.crash_one(node, Restart::ProcessKilled);
-        let files: Vec<_> = self.nodes[node]
+        self.crash_one(member, Restart::ProcessKilled);
+        let files: Vec<_> = self.sim_members[member]
             .disk
             .files()
             .into_iter()
@@ -338,37 +340,37 @@ impl SimCluster {
             return;
         }
         let file = &files[self.rng.usize(0..files.len())];
-        if self.nodes[node].disk.flip_random_bit(file).is_some() {
+        if self.sim_members[member].disk.flip_random_bit(file).is_some() {
             self.faults.count(kind);
-            self.nodes[node].damaged = true;
+            self.sim_members[member].damaged = true;
         }
     }
 
     /// Sends a request to a member, which need not lead, as no operator's tool does: past the checks of an operation.
     pub(super) fn request_admin(&mut self, request: AdminRequest) -> bool {
-        let Some(node) = self.operated() else { return false };
+        let Some(member) = self.operated() else { return false };
         let within_us = [50 * MS, S, 5 * S, 30 * S][self.rng.usize(0..4)];
-        let deadline_us = self.nodes[node].local_us(self.now_us) + within_us;
+        let deadline_us = self.sim_members[member].local_us(self.now_us) + within_us;
         if let AdminRequest::Change(changes) = &request {
             // Its result is not looked at, so it may have had an effect.
             for change in changes.iter().filter(|it| matches!(it, MembershipChange::Remove(_))) {
                 *self.removals.entry(change.member()).or_default() += 1;
             }
         }
-        self.send_admin(node, request, deadline_us, None);
+        self.send_admin(member, request, deadline_us, None);
         true
     }
 
     pub(super) fn add(&mut self) -> CheckResult {
-        if self.members.all().len() >= 6 || self.nodes.len() >= 16 {
+        if self.members.all().len() >= 6 || self.sim_members.len() >= 16 {
             return Ok(());
         }
         if self.rng.bool() {
             return self.join();
         }
-        let node = self.new_node();
-        let record = self.nodes[node].record();
-        self.queue.push(self.now_us, SimEvent::Start { node });
+        let member = self.new_member();
+        let record = self.sim_members[member].record();
+        self.queue.push(self.now_us, SimEvent::Start { member });
         if self.operate(Reconfiguration::Add(record))? {
             self.faults.count("add");
         }
@@ -377,7 +379,8 @@ impl SimCluster {
 
     fn promote(&mut self) -> CheckResult {
         let Some(id) = self.members.learners.first().copied() else { return Ok(()) };
-        let is_sound = |node: usize| self.nodes[node].is_up() && !self.nodes[node].damaged;
+        let is_sound =
+            |member: usize| self.sim_members[member].is_up() && !self.sim_members[member].damaged;
         if self.at(id).is_some_and(is_sound) && self.operate(Reconfiguration::Promote(id))? {
             self.faults.count("promote");
         }
@@ -386,18 +389,18 @@ impl SimCluster {
 
     /// The member that the cluster can best do without.
     fn needless(&self) -> Option<MemberId> {
-        let leader = self.leader().map(|leader| self.nodes[leader].id);
+        let leader = self.leader().map(|leader| self.sim_members[leader].id);
         let others = || self.members.all().into_iter().filter(|id| Some(*id) != leader);
-        let dead = |id: &MemberId| self.at(*id).is_none_or(|node| self.nodes[node].dead);
+        let dead = |id: &MemberId| self.at(*id).is_none_or(|member| self.sim_members[member].dead);
         others().find(dead).or_else(|| others().next_back())
     }
 
     fn remove(&mut self) -> CheckResult {
         let leader = self.leader().filter(|_| self.rng.u8(0..4) == 0);
-        let leader = leader.map(|leader| self.nodes[leader].id);
+        let leader = leader.map(|leader| self.sim_members[leader].id);
         let Some(id) = leader.or_else(|| self.needless()) else { return Ok(()) };
         let healthy = self.members.voters.len() - self.lost_voters();
-        let is_dead = self.at(id).is_none_or(|node| self.nodes[node].dead);
+        let is_dead = self.at(id).is_none_or(|member| self.sim_members[member].dead);
         // Of two voters, the one that stays needs the other until it knows of the removal.
         let of_two = (healthy, self.members.voters.len()) == (2, 2);
         if self.members.voters.contains(&id) && !is_dead && healthy <= 3 && !of_two {
@@ -416,7 +419,7 @@ impl SimCluster {
     fn replace(&mut self) -> CheckResult {
         let Some(new) = self.members.learners.first().copied() else { return self.add() };
         let Some(old) = self.needless() else { return Ok(()) };
-        let alive = self.at(new).is_some_and(|node| self.nodes[node].is_up());
+        let alive = self.at(new).is_some_and(|member| self.sim_members[member].is_up());
         if alive && old != new {
             self.request_admin(AdminRequest::Change(vec![
                 MembershipChange::Promote(new),
@@ -436,7 +439,7 @@ impl SimCluster {
         }
         // At times the old leader is the last to know.
         if let Some(leader) = leader.filter(|_| self.rng.bool()) {
-            for from in (0..self.nodes.len()).filter(|from| *from != leader) {
+            for from in (0..self.sim_members.len()).filter(|from| *from != leader) {
                 self.network.cut(from, leader);
             }
         }

@@ -68,7 +68,7 @@ pub(super) const ALL: [NodeFault; 22] = [
 ];
 
 impl SimCluster {
-    pub(super) fn make_trouble(&mut self, trouble: NodeFault, node: usize) -> CheckResult {
+    pub(super) fn make_trouble(&mut self, trouble: NodeFault, member: usize) -> CheckResult {
         let client = self.rng.usize(0..self.clients.len());
         match trouble {
             NodeFault::CutSession => self.cut_session(client),
@@ -92,41 +92,42 @@ impl SimCluster {
             NodeFault::BreakLink => {
                 // Use the busiest link, the one to the leader.
                 let other = self.leader().unwrap_or(0);
-                if node != other && self.break_link(node, other) {
+                if member != other && self.break_link(member, other) {
                     self.faults.count("link_break");
                 }
             }
             NodeFault::OverflowLink => {
                 let other = self.leader().unwrap_or(0);
                 let until_us = self.now_us + self.rng.u64(50 * MS..2 * S);
-                if node != other {
-                    self.links.overflow(node, other, until_us);
+                if member != other {
+                    self.links.overflow(member, other, until_us);
                 }
             }
             NodeFault::StallRouter => {
                 let until_us = self.now_us + self.rng.u64(100 * MS..4 * S);
-                if let Some(process) = &mut self.nodes[node].process {
+                if let Some(process) = &mut self.sim_members[member].process {
                     process.host.stalled_until_us = until_us;
                     self.faults.count("router_stall");
                 }
             }
             NodeFault::StallSync => {
-                self.nodes[node].sync_stalled_until_us = self.now_us + self.rng.u64(S..4 * S);
+                self.sim_members[member].sync_stalled_until_us =
+                    self.now_us + self.rng.u64(S..4 * S);
                 self.faults.count("sync_stall");
             }
             NodeFault::StallSnapshots => {
                 let until_us = self.now_us + self.rng.u64(S..6 * S);
-                self.nodes[node].snapshots_stalled_until_us = until_us;
+                self.sim_members[member].snapshots_stalled_until_us = until_us;
                 self.faults.count("snapshot_stall");
             }
-            NodeFault::Suspend => self.suspend(node),
-            NodeFault::Forge => (0..8).for_each(|_| self.forge(node)),
-            NodeFault::Rename => self.rename(node),
-            NodeFault::Wipe => self.wipe(node)?,
-            NodeFault::Overload => self.overload(node),
+            NodeFault::Suspend => self.suspend(member),
+            NodeFault::Forge => (0..8).for_each(|_| self.forge(member)),
+            NodeFault::Rename => self.rename(member),
+            NodeFault::Wipe => self.wipe(member)?,
+            NodeFault::Overload => self.overload(member),
             NodeFault::Leave => {
-                let boot = self.nodes[node].boot;
-                self.give(node, boot, Input::Leave);
+                let boot = self.sim_members[member].boot;
+                self.give(member, boot, Input::Leave);
             }
             NodeFault::RaiseLevel => {
                 // What an operator asks for may be in force, outdated, or known to some members only.
@@ -135,26 +136,26 @@ impl SimCluster {
                 let level = levels[self.rng.usize(0..5)];
                 self.raise_level(level);
             }
-            NodeFault::Upgrade => self.begin_upgrade(node),
-            NodeFault::Flood => self.flood(node),
+            NodeFault::Upgrade => self.begin_upgrade(member),
+            NodeFault::Flood => self.flood(member),
             // Further disk faults that need only a plan can be added here.
-            NodeFault::ReadError => self.nodes[node].disk.plan(DiskFault::ReadError),
+            NodeFault::ReadError => self.sim_members[member].disk.plan(DiskFault::ReadError),
             NodeFault::Outage => {
                 let outage = [Outage::ReadOnly, Outage::Device][self.rng.usize(0..2)];
                 let ended = self.rng.bool();
-                self.nodes[node].disk.set_outage((!ended).then_some(outage));
+                self.sim_members[member].disk.set_outage((!ended).then_some(outage));
             }
-            NodeFault::ForgeJoin => self.forge_join(self.leader().unwrap_or(node)),
-            NodeFault::StallLog => self.stall_log(node),
-            NodeFault::DamageRunning => self.damage_running(node),
+            NodeFault::ForgeJoin => self.forge_join(self.leader().unwrap_or(member)),
+            NodeFault::StallLog => self.stall_log(member),
+            NodeFault::DamageRunning => self.damage_running(member),
         }
         Ok(())
     }
 
     /// The member's machine sleeps: its clock stands still meanwhile.
-    fn suspend(&mut self, node: usize) {
+    fn suspend(&mut self, member: usize) {
         let for_us = self.rng.u64(S..10 * S);
-        let target = &mut self.nodes[node];
+        let target = &mut self.sim_members[member];
         if target.is_up() && target.paused_until_us <= self.now_us {
             target.paused_until_us = self.now_us + for_us;
             target.asleep_us += for_us;
@@ -165,41 +166,41 @@ impl SimCluster {
     }
 
     /// A member starts again with another name, address and preference. It announces them itself.
-    fn rename(&mut self, node: usize) {
-        if !self.nodes[node].is_up() {
+    fn rename(&mut self, member: usize) {
+        if !self.sim_members[member].is_up() {
             return;
         }
         self.numbers += 1;
-        let (id, number) = (self.nodes[node].id, self.numbers);
+        let (id, number) = (self.sim_members[member].id, self.numbers);
         let port = self.rng.u16(1..);
-        let names = &mut self.nodes[node].names;
+        let names = &mut self.sim_members[member].names;
         names.name = format!("m{id}-{number}");
         names.members = format!("h{id}:{port}");
         names.preference = Preference::new(self.rng.u8(0..=100)).unwrap_or_default();
         self.faults.count("rename");
-        self.crash(node, Restart::ProcessKilled);
+        self.crash(member, Restart::ProcessKilled);
     }
 
     /// A bit of a disk changes while its process runs.
-    fn damage_running(&mut self, node: usize) {
-        if !self.may_be_lost(node) || !self.nodes[node].is_up() {
+    fn damage_running(&mut self, member: usize) {
+        if !self.may_be_lost(member) || !self.sim_members[member].is_up() {
             return;
         }
-        let mut files = self.nodes[node].disk.files();
+        let mut files = self.sim_members[member].disk.files();
         files.retain(|file| file.starts_with("log") || file.starts_with("snapshots"));
         if files.is_empty() {
             return;
         }
         let file = &files[self.rng.usize(0..files.len())];
-        if self.nodes[node].disk.damage_while_running(file).is_some() {
-            self.nodes[node].damaged = true;
+        if self.sim_members[member].disk.damage_while_running(file).is_some() {
+            self.sim_members[member].damaged = true;
         }
     }
 
     /// Submits one command as a call without a session.
     pub(super) fn call(
         &mut self,
-        node: usize,
+        member: usize,
         boot: u64,
         ask: u64,
         request: Vec<u8>,
@@ -207,8 +208,8 @@ impl SimCluster {
     ) -> u64 {
         self.numbers += 1;
         let number = self.numbers;
-        let asked_at_us = self.nodes[node].local_us(self.now_us);
-        let Some(process) = &mut self.nodes[node].process else { return number };
+        let asked_at_us = self.sim_members[member].local_us(self.now_us);
+        let Some(process) = &mut self.sim_members[member].process else { return number };
         let admitted = process.admission.admit(Weight::Asks, request.len() as u64);
         let Some(permit) = admitted else { return number };
         let pending = SubmittedBatch { session: None, asks: vec![ask], admitted: 1, deadline_us };
@@ -222,17 +223,17 @@ impl SimCluster {
             reply,
             permit,
         };
-        self.give(node, boot, Input::Submit(Box::new(batch)));
+        self.give(member, boot, Input::Submit(Box::new(batch)));
         number
     }
 
     /// Whether the cluster can lose this member: a majority keeps a good disk.
-    fn may_be_lost(&self, node: usize) -> bool {
-        let lost = |other: &super::node::SimMember| other.dead || other.damaged;
-        self.members.voters.contains(&self.nodes[node].id)
+    fn may_be_lost(&self, member: usize) -> bool {
+        let lost = |other: &super::member::SimMember| other.dead || other.damaged;
+        self.members.voters.contains(&self.sim_members[member].id)
             && self.members.voters.len() >= 3
-            && self.is_settled(node)
-            && !self.nodes.iter().any(|other| lost(other) && self.members.contains(other.id))
+            && self.is_settled(member)
+            && !self.sim_members.iter().any(|other| lost(other) && self.members.contains(other.id))
     }
 
     /// Whether a majority would know the newest members without this one. A change of members counts on a member once
@@ -241,7 +242,7 @@ impl SimCluster {
     pub(super) fn is_settled(&self, without: usize) -> bool {
         let knows = |id: &&MemberId| {
             let at = self.at(**id).filter(|at| *at != without);
-            let process = at.and_then(|at| self.nodes[at].process.as_ref());
+            let process = at.and_then(|at| self.sim_members[at].process.as_ref());
             process.is_some_and(|process| *process.replica().members() == self.members)
         };
         let voters = &self.members.voters;
@@ -251,19 +252,19 @@ impl SimCluster {
     }
 
     /// A member's disk is gone for good. Another member takes its place, under its own id.
-    fn wipe(&mut self, node: usize) -> CheckResult {
-        if !self.may_be_lost(node) || self.leader() == Some(node) {
+    fn wipe(&mut self, member: usize) -> CheckResult {
+        if !self.may_be_lost(member) || self.leader() == Some(member) {
             return Ok(());
         }
         self.faults.count("wiped");
-        self.end(node, Restart::ProcessKilled);
-        (self.nodes[node].dead, self.nodes[node].damaged) = (true, true);
+        self.end(member, Restart::ProcessKilled);
+        (self.sim_members[member].dead, self.sim_members[member].damaged) = (true, true);
         self.add()
     }
 
     /// Other clients use up a member's budget, for a while.
-    fn overload(&mut self, node: usize) {
-        let Some(process) = &mut self.nodes[node].process else { return };
+    fn overload(&mut self, member: usize) {
+        let Some(process) = &mut self.sim_members[member].process else { return };
         if process.hog.take().is_some() {
             return;
         }

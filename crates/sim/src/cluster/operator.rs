@@ -35,93 +35,102 @@ pub(super) struct HostedOperation {
 impl SimCluster {
     /// Brings a request to any member, which need not lead. Returns whether there was one to take it.
     pub(super) fn operate(&mut self, request: Reconfiguration) -> Result<bool, InvariantViolation> {
-        let Some(node) = self.operated() else { return Ok(false) };
+        let Some(member) = self.operated() else { return Ok(false) };
         self.numbers += 1;
         let operation = self.numbers;
         let within_us = [50 * MS, S, 5 * S, 30 * S][self.rng.usize(0..4)];
-        let deadline_us = self.nodes[node].local_us(self.now_us) + within_us;
-        let machine = Reconfigure::new(request.clone(), self.nodes[node].id, deadline_us);
-        self.trace(|| format!("operation {operation} at {node}: {request:?}"));
+        let deadline_us = self.sim_members[member].local_us(self.now_us) + within_us;
+        let machine = Reconfigure::new(request.clone(), self.sim_members[member].id, deadline_us);
+        self.trace(|| format!("operation {operation} at {member}: {request:?}"));
         let over_by_us = deadline_us + OVER_US;
         let hosted = HostedOperation { machine, request, deadline_us, over_by_us, writes: None };
         if let Reconfiguration::Remove(id) = hosted.request {
             *self.removals.entry(id).or_default() += 1;
         }
-        let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(false) };
         process.host.operations.insert(operation, hosted);
-        self.step_operation(node, operation, OperationStep::Begin)?;
+        self.step_operation(member, operation, OperationStep::Begin)?;
         Ok(true)
     }
 
     /// The member that an operator talks to: the leader, or any that is up.
     pub(super) fn operated(&mut self) -> Option<usize> {
-        let serves = |at: &usize| self.nodes[*at].is_up() && !self.is_survivor(*at);
-        let up: Vec<usize> = (0..self.nodes.len()).filter(serves).collect();
+        let serves = |at: &usize| self.sim_members[*at].is_up() && !self.is_survivor(*at);
+        let up: Vec<usize> = (0..self.sim_members.len()).filter(serves).collect();
         if up.is_empty() {
             return None;
         }
-        let node = self.leader().filter(|_| self.rng.bool());
-        Some(node.unwrap_or_else(|| up[self.rng.usize(0..up.len())]))
+        let member = self.leader().filter(|_| self.rng.bool());
+        Some(member.unwrap_or_else(|| up[self.rng.usize(0..up.len())]))
     }
 
     /// Lets time pass for an operation.
-    pub(super) fn operation_due(&mut self, node: usize, boot: u64, operation: u64) -> CheckResult {
-        let target = &self.nodes[node];
+    pub(super) fn operation_due(
+        &mut self,
+        member: usize,
+        boot: u64,
+        operation: u64,
+    ) -> CheckResult {
+        let target = &self.sim_members[member];
         if target.boot != boot || !target.is_up() {
             return Ok(());
         }
         if target.paused_until_us > self.now_us {
             let at_us = target.paused_until_us;
-            self.queue.push(at_us, SimEvent::Operation { node, boot, operation });
+            self.queue.push(at_us, SimEvent::Operation { member, boot, operation });
             return Ok(());
         }
-        self.step_operation(node, operation, OperationStep::Due)
+        self.step_operation(member, operation, OperationStep::Due)
     }
 
     /// A step of an operation has its result.
     pub(super) fn operation_hears(
         &mut self,
-        node: usize,
+        member: usize,
         operation: u64,
         input: ReconfigureInput,
     ) -> CheckResult {
-        self.step_operation(node, operation, OperationStep::Input(input))
+        self.step_operation(member, operation, OperationStep::Input(input))
     }
 
     /// A write has its result, which may be that of an operation.
     pub(super) fn operation_wrote(
         &mut self,
-        node: usize,
+        member: usize,
         batch: u64,
         outcomes: Outcomes,
     ) -> CheckResult {
-        let Some(process) = &self.nodes[node].process else { return Ok(()) };
+        let Some(process) = &self.sim_members[member].process else { return Ok(()) };
         let operations = &process.host.operations;
         let found = operations.iter().find(|(_, it)| it.writes == Some(batch));
         let Some(operation) = found.map(|(operation, _)| *operation) else { return Ok(()) };
         let outcome = outcomes.into_iter().next().unwrap_or(Err(NodeFailure::Unknown));
-        self.operation_hears(node, operation, ReconfigureInput::Written(outcome))
+        self.operation_hears(member, operation, ReconfigureInput::Written(outcome))
     }
 
     /// Every operation at a member learns that another member leads, or that this one was removed.
-    pub(super) fn tell_operations(&mut self, node: usize, input: &ReconfigureInput) -> CheckResult {
-        let Some(process) = &self.nodes[node].process else { return Ok(()) };
+    pub(super) fn tell_operations(
+        &mut self,
+        member: usize,
+        input: &ReconfigureInput,
+    ) -> CheckResult {
+        let Some(process) = &self.sim_members[member].process else { return Ok(()) };
         let operations: Vec<u64> = process.host.operations.keys().copied().collect();
         for operation in operations {
-            self.operation_hears(node, operation, input.clone())?;
+            self.operation_hears(member, operation, input.clone())?;
         }
         Ok(())
     }
 
     fn step_operation(
         &mut self,
-        node: usize,
+        member: usize,
         operation: u64,
         mut step: OperationStep,
     ) -> CheckResult {
         loop {
-            let now_us = self.nodes[node].local_us(self.now_us);
-            let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+            let now_us = self.sim_members[member].local_us(self.now_us);
+            let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
             let moment = InputContext { now_us, lead: process.lead };
             let Some(hosted) = process.host.operations.get_mut(&operation) else {
                 return Ok(());
@@ -133,7 +142,7 @@ impl SimCluster {
             };
             let deadline_us = hosted.deadline_us;
             match output {
-                None => return self.rest_operation(node, operation),
+                None => return self.schedule_operation(member, operation),
                 Some(ReconfigureOutput::Done(result)) => {
                     let hosted = process.host.operations.remove(&operation);
                     let request = hosted.expect("it has just stepped").request;
@@ -144,66 +153,66 @@ impl SimCluster {
                     step = OperationStep::Input(ReconfigureInput::Viewed(Ok(view)));
                 }
                 Some(ReconfigureOutput::View(fresh)) => {
-                    self.operation_reads(node, operation, fresh, deadline_us);
+                    self.operation_reads(member, operation, fresh, deadline_us);
                     return Ok(());
                 }
                 Some(ReconfigureOutput::Write(request)) => {
-                    self.operation_writes(node, operation, request, deadline_us);
+                    self.operation_writes(member, operation, request, deadline_us);
                     return Ok(());
                 }
                 Some(ReconfigureOutput::Admin(request)) => {
-                    self.send_admin(node, request, deadline_us, Some(operation));
+                    self.send_admin(member, request, deadline_us, Some(operation));
                     return Ok(());
                 }
             }
         }
     }
 
-    /// An operation that waits for a leader or a pause is woken in time.
-    fn rest_operation(&mut self, node: usize, operation: u64) -> CheckResult {
-        let Some(process) = &self.nodes[node].process else { return Ok(()) };
+    /// Schedules the next step of an operation that waits for a leader or for a pause to end.
+    fn schedule_operation(&mut self, member: usize, operation: u64) -> CheckResult {
+        let Some(process) = &self.sim_members[member].process else { return Ok(()) };
         let Some(hosted) = process.host.operations.get(&operation) else { return Ok(()) };
-        let (boot, wake_us) = (self.nodes[node].boot, hosted.machine.wake_us());
+        let (boot, wake_us) = (self.sim_members[member].boot, hosted.machine.wake_us());
         if wake_us != u64::MAX {
-            let at_us = self.nodes[node].real_us(wake_us).max(self.now_us + 1);
-            self.queue.push(at_us, SimEvent::Operation { node, boot, operation });
+            let at_us = self.sim_members[member].real_us(wake_us).max(self.now_us + 1);
+            self.queue.push(at_us, SimEvent::Operation { member, boot, operation });
         }
         Ok(())
     }
 
     fn operation_reads(
         &mut self,
-        node: usize,
+        member: usize,
         operation: u64,
         fresh: ReadConsistency,
         deadline_us: u64,
     ) {
         self.numbers += 1;
-        let (read, boot) = (self.numbers, self.nodes[node].boot);
+        let (read, boot) = (self.numbers, self.sim_members[member].boot);
         let floor =
             if fresh == ReadConsistency::Linearizable { self.oracle.acknowledged } else { 0 };
         let reader = Reader::Operation(operation);
         // A last step may be made after the deadline. The next turn answers it.
-        let due_us = deadline_us.max(self.nodes[node].local_us(self.now_us) + MS);
+        let due_us = deadline_us.max(self.sim_members[member].local_us(self.now_us) + MS);
         let revision = Revision(0);
         let reading = WaitingRead::new(reader, floor, revision, due_us);
-        let Some(process) = &mut self.nodes[node].process else { return };
+        let Some(process) = &mut self.sim_members[member].process else { return };
         process.host.reads.insert(read, reading);
         let (read, principal) = (ReadId(read), Principal::anyone());
-        self.give(node, boot, Input::Read { read, principal, fresh, deadline_us });
+        self.give(member, boot, Input::Read { read, principal, fresh, deadline_us });
     }
 
     fn operation_writes(
         &mut self,
-        node: usize,
+        member: usize,
         operation: u64,
         request: bytes::Bytes,
         deadline_us: u64,
     ) {
         self.numbers += 1;
-        let (number, boot) = (self.numbers, self.nodes[node].boot);
-        let asked_at_us = self.nodes[node].local_us(self.now_us);
-        let Some(process) = &mut self.nodes[node].process else { return };
+        let (number, boot) = (self.numbers, self.sim_members[member].boot);
+        let asked_at_us = self.sim_members[member].local_us(self.now_us);
+        let Some(process) = &mut self.sim_members[member].process else { return };
         if let Some(hosted) = process.host.operations.get_mut(&operation) {
             hosted.writes = Some(number);
         }
@@ -219,25 +228,25 @@ impl SimCluster {
             reply,
             permit: Permit::default(),
         };
-        self.give(node, boot, Input::Submit(Box::new(batch)));
+        self.give(member, boot, Input::Submit(Box::new(batch)));
     }
 
     /// Makes an admin request of a member's node, for an operation or by itself.
     pub(super) fn send_admin(
         &mut self,
-        node: usize,
+        member: usize,
         request: AdminRequest,
         deadline_us: u64,
         operation: Option<u64>,
     ) {
         self.numbers += 1;
-        let (admin, boot) = (self.numbers, self.nodes[node].boot);
-        let local_us = self.nodes[node].local_us(self.now_us);
-        let Some(process) = &mut self.nodes[node].process else { return };
+        let (admin, boot) = (self.numbers, self.sim_members[member].boot);
+        let local_us = self.sim_members[member].local_us(self.now_us);
+        let Some(process) = &mut self.sim_members[member].process else { return };
         let due_us = deadline_us.max(local_us + MS);
         process.host.admins.insert(admin, WaitingAdmin { deadline_us: due_us, operation });
         let (admin, principal) = (AdminId(admin), Principal::anyone());
-        self.give(node, boot, Input::Admin { admin, principal, request, deadline_us });
+        self.give(member, boot, Input::Admin { admin, principal, request, deadline_us });
     }
 
     /// N12: what an operator is told is so.

@@ -198,8 +198,8 @@ impl Oracle {
     }
 
     /// Whether this member has ever led.
-    pub(super) fn led(&self, node: usize) -> bool {
-        self.leaders.values().any(|leader| *leader == node)
+    pub(super) fn led(&self, member: usize) -> bool {
+        self.leaders.values().any(|leader| *leader == member)
     }
 
     /// A lease in the newest state.
@@ -228,15 +228,15 @@ impl Oracle {
     }
 
     /// Records that a member claims to lead.
-    pub(super) fn leads(&mut self, node: usize, term: u64) -> CheckResult {
-        let leader = *self.leaders.entry(term).or_insert(node);
-        ensure(leader == node, "S12", || format!("{leader} and {node} both lead term {term}"))
+    pub(super) fn leads(&mut self, member: usize, term: u64) -> CheckResult {
+        let leader = *self.leaders.entry(term).or_insert(member);
+        ensure(leader == member, "S12", || format!("{leader} and {member} both lead term {term}"))
     }
 
     /// Records that a member has granted a vote and sent it.
-    pub(super) fn votes(&mut self, node: usize, term: u64, to: u64) -> CheckResult {
-        let first = *self.votes.entry((node, term)).or_insert(to);
-        ensure(first == to, "S12", || format!("{node} voted for {first} and {to} in term {term}"))
+    pub(super) fn votes(&mut self, member: usize, term: u64, to: u64) -> CheckResult {
+        let first = *self.votes.entry((member, term)).or_insert(to);
+        ensure(first == to, "S12", || format!("{member} voted for {first} and {to} in term {term}"))
     }
 
     /// Records that a leader has sealed an entry.
@@ -247,19 +247,19 @@ impl Oracle {
     }
 
     /// Records that a leader has sent entries.
-    pub(super) fn sends(&mut self, node: usize, entries: &[LogEntry]) -> CheckResult {
+    pub(super) fn sends(&mut self, member: usize, entries: &[LogEntry]) -> CheckResult {
         for entry in entries {
             let at = (entry.index, entry.term);
             let first = self.sent.entry(at).or_insert_with(|| entry.payload.clone());
             ensure(*first == entry.payload, "S12", || {
-                format!("{node} sent a second entry at index {} of term {}", at.0, at.1)
+                format!("{member} sent a second entry at index {} of term {}", at.0, at.1)
             })?;
         }
         Ok(())
     }
 
     /// Records that a member has applied an entry.
-    pub(super) fn applies(&mut self, node: usize, entry: &LogEntry) -> CheckResult {
+    pub(super) fn applies(&mut self, member: usize, entry: &LogEntry) -> CheckResult {
         if entry.index <= self.last() {
             let at = entry.index.checked_sub(FIRST.index + 1);
             let agreed = at.and_then(|at| self.agreed.get(usize::try_from(at).ok()?));
@@ -268,25 +268,25 @@ impl Oracle {
                     == (entry.term, entry.kind, &entry.payload)
             });
             let index = entry.index;
-            return ensure(same, "S12", || format!("{node} applied another entry at {index}"));
+            return ensure(same, "S12", || format!("{member} applied another entry at {index}"));
         }
         let next = self.last() + 1;
         ensure(entry.index == next, "S12", || {
-            format!("{node} applied {}, no member has applied {next}", entry.index)
+            format!("{member} applied {}, no member has applied {next}", entry.index)
         })?;
         self.agree(entry)
     }
 
     /// A member's state after an entry.
-    pub(super) fn state(&self, node: usize, at: LogId, machine: &Machine) -> CheckResult {
+    pub(super) fn state(&self, member: usize, at: LogId, machine: &Machine) -> CheckResult {
         let agreed = at.index.checked_sub(FIRST.index + 1);
         let Some(agreed) = agreed.and_then(|at| self.agreed.get(usize::try_from(at).ok()?)) else {
             let is_first = at.index <= FIRST.index;
-            return ensure(is_first, "S12", || format!("{node} is at {at:?}, ahead of everyone"));
+            return ensure(is_first, "S12", || format!("{member} is at {at:?}, ahead of everyone"));
         };
         let found = Mark::of(machine);
         ensure(agreed.mark == found && agreed.term == at.term, "S9", || {
-            format!("{node} at {at:?} has {found:?}, others had {:?}", agreed.mark)
+            format!("{member} at {at:?} has {found:?}, others had {:?}", agreed.mark)
         })
     }
 

@@ -11,7 +11,7 @@ use super::session_task::ClientRequest;
 /// One message from one member to another.
 #[derive(Clone)]
 pub(super) enum Packet {
-    /// What a node said, as bytes, over the connection of this number.
+    /// What a member said, as bytes, over the connection of this number.
     Frame { link: u64, bytes: Bytes },
     /// A whole snapshot, with the step that announces it.
     Snapshot { step: Box<Step>, id: SnapshotId, file: Bytes },
@@ -47,7 +47,7 @@ pub(super) enum ClientMessage {
 pub(super) struct ClientStream {
     pub(super) id: SessionId,
     pub(super) client: usize,
-    pub(super) node: usize,
+    pub(super) member: usize,
     /// The process that serves it.
     pub(super) boot: u64,
 }

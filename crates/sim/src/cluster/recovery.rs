@@ -9,7 +9,7 @@ use super::S;
 use super::ask_history::Repeats;
 use super::client::SimClient;
 use super::event::SimEvent;
-use super::node::SimMember;
+use super::member::SimMember;
 use super::oracle::ensure;
 use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
@@ -43,17 +43,17 @@ impl SimCluster {
             }
         }
         self.clients.iter_mut().for_each(SimClient::wait_to_be_served);
-        for node in 0..self.nodes.len() {
-            self.nodes[node].disk.set_capacity(None);
-            self.nodes[node].disk.set_outage(None);
-            self.nodes[node].disk.tell_the_truth();
-            self.nodes[node].sync_stalled_until_us = 0;
-            self.nodes[node].snapshots_stalled_until_us = 0;
-            if let Some(process) = &mut self.nodes[node].process {
+        for member in 0..self.sim_members.len() {
+            self.sim_members[member].disk.set_capacity(None);
+            self.sim_members[member].disk.set_outage(None);
+            self.sim_members[member].disk.tell_the_truth();
+            self.sim_members[member].sync_stalled_until_us = 0;
+            self.sim_members[member].snapshots_stalled_until_us = 0;
+            if let Some(process) = &mut self.sim_members[member].process {
                 process.hog = None;
             }
-            if !self.nodes[node].is_up() {
-                self.queue.push(self.now_us, SimEvent::Start { node });
+            if !self.sim_members[member].is_up() {
+                self.queue.push(self.now_us, SimEvent::Start { member });
             }
         }
     }
@@ -61,16 +61,17 @@ impl SimCluster {
     /// L1: there is one leader, all members are at the same index, and some client has written since.
     pub(super) fn has_recovered(&self) -> bool {
         let Some(leader) = self.leader() else { return false };
-        let Some(process) = &self.nodes[leader].process else { return false };
+        let Some(process) = &self.sim_members[leader].process else { return false };
         let status = process.replica().status();
         let members = process.replica().members();
-        let alive = |id: &MemberId| self.at(*id).is_some_and(|node| !self.nodes[node].dead);
+        let alive =
+            |id: &MemberId| self.at(*id).is_some_and(|member| !self.sim_members[member].dead);
         let caught_up = |id: &MemberId| {
-            let Some(node) = self.at(*id).map(|at| &self.nodes[at]) else { return false };
+            let Some(member) = self.at(*id).map(|at| &self.sim_members[at]) else { return false };
             // One that sleeps still believes in the leader that it had, which may lead again.
-            let awake = node.paused_until_us <= self.now_us;
+            let awake = member.paused_until_us <= self.now_us;
             awake
-                && node.process.as_ref().is_some_and(|process| {
+                && member.process.as_ref().is_some_and(|process| {
                     let its = process.replica().status();
                     its.applied.index + 5 >= self.oracle.last()
                         && (its.leader, its.term) == (status.leader, status.term)
@@ -83,17 +84,17 @@ impl SimCluster {
 
     /// N3: in a calm cluster every member has a command of its own clients answered.
     pub(super) fn probe(&mut self) -> CheckResult {
-        for node in 0..self.nodes.len() {
-            let target = &self.nodes[node];
+        for member in 0..self.sim_members.len() {
+            let target = &self.sim_members[member];
             if target.is_up() && self.members.contains(target.id) {
-                let number = self.submit_one(node, PROBE_US);
-                self.probes.insert(number, node);
+                let number = self.submit_one(member, PROBE_US);
+                self.probes.insert(number, member);
             }
         }
         self.run_until(self.now_us + PROBE_US + S)?;
         match self.probes.first_key_value() {
-            Some((_, node)) => {
-                let detail = format!("{node} has not answered its clients; {}", self.describe());
+            Some((_, member)) => {
+                let detail = format!("{member} has not answered its clients; {}", self.describe());
                 Err(InvariantViolation::new("N3", detail))
             }
             None => Ok(()),
@@ -101,17 +102,17 @@ impl SimCluster {
     }
 
     /// Submits a command that changes nothing, and returns the number of its call.
-    pub(super) fn submit_one(&mut self, node: usize, within_us: u64) -> u64 {
+    pub(super) fn submit_one(&mut self, member: usize, within_us: u64) -> u64 {
         self.numbers += 1;
-        let (ask, boot) = (self.numbers, self.nodes[node].boot);
-        let deadline_us = self.nodes[node].local_us(self.now_us) + within_us;
+        let (ask, boot) = (self.numbers, self.sim_members[member].boot);
+        let deadline_us = self.sim_members[member].local_us(self.now_us) + within_us;
         let principal = ask.to_string();
         let command = Command::SetLimits(Vec::new());
         let request = Request { principal: &principal, id: RequestId::None, command };
         let mut bytes = Vec::new();
         encode_request(&request, &mut bytes);
         self.oracle.asked.submit(ask, self.numbers + 1, Repeats::Never);
-        self.call(node, boot, ask, bytes, deadline_us)
+        self.call(member, boot, ask, bytes, deadline_us)
     }
 
     /// N10: in a calm cluster the directory soon has every member as it is.
@@ -128,19 +129,19 @@ impl SimCluster {
     /// Whether the directory has every member as it is. Members of an older build announce nothing, and leaders of one
     /// do not understand it.
     fn check_records(&self) -> CheckResult {
-        let announces = |node: &SimMember| node.level >= ANNOUNCE_LEVEL;
-        let Some(leader) = self.leader().filter(|at| announces(&self.nodes[*at])) else {
+        let announces = |member: &SimMember| member.level >= ANNOUNCE_LEVEL;
+        let Some(leader) = self.leader().filter(|at| announces(&self.sim_members[*at])) else {
             return Ok(());
         };
-        let Some(process) = &self.nodes[leader].process else { return Ok(()) };
+        let Some(process) = &self.sim_members[leader].process else { return Ok(()) };
         let known = directory::read(process.node.machine());
-        for node in &self.nodes {
-            if !node.is_up() || !self.members.contains(node.id) || !announces(node) {
+        for member in &self.sim_members {
+            if !member.is_up() || !self.members.contains(member.id) || !announces(member) {
                 continue;
             }
-            let (found, expected) = (known.get(&node.id), &node.names);
+            let (found, expected) = (known.get(&member.id), &member.names);
             ensure(found == Some(expected), "N10", || {
-                format!("the directory has member {} as {found:?}, it is {expected:?}", node.id)
+                format!("the directory has member {} as {found:?}, it is {expected:?}", member.id)
             })?;
         }
         Ok(())
@@ -155,8 +156,8 @@ impl SimCluster {
 
     pub(super) fn describe(&self) -> String {
         let mut text = format!("not recovered; agreed up to {}", self.oracle.last());
-        for node in &self.nodes {
-            let state = match &node.process {
+        for member in &self.sim_members {
+            let state = match &member.process {
                 Some(process) => {
                     let status = process.replica().status();
                     format!(
@@ -168,9 +169,9 @@ impl SimCluster {
                         process.replica().members().voters
                     )
                 }
-                None => format!("down, dead {}", node.dead),
+                None => format!("down, dead {}", member.dead),
             };
-            text += &format!("; {}: {state}", node.id);
+            text += &format!("; {}: {state}", member.id);
         }
         text
     }
@@ -178,8 +179,8 @@ impl SimCluster {
     /// S9, S10: members at the same place have the same state, to the byte.
     pub(super) fn compare_all(&self) -> CheckResult {
         let (last, expected) = (self.oracle.last(), self.oracle.full_hash());
-        for (number, node) in self.nodes.iter().enumerate() {
-            let Some(process) = &node.process else { continue };
+        for (number, member) in self.sim_members.iter().enumerate() {
+            let Some(process) = &member.process else { continue };
             let is_at_last = process.replica().status().applied.index == last;
             if is_at_last && !self.is_survivor(number) {
                 let found = process.node.machine().full_hash();

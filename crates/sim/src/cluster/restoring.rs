@@ -71,29 +71,29 @@ impl FormerHolds {
 
 impl SimCluster {
     /// Begins a backup at any member: of the newest state, as a quorum confirms it.
-    pub(super) fn back_up(&mut self, node: usize) {
-        if self.is_survivor(node) {
+    pub(super) fn back_up(&mut self, member: usize) {
+        if self.is_survivor(member) {
             return;
         }
-        let boot = self.nodes[node].boot;
-        let deadline_us = self.nodes[node].local_us(self.now_us) + BACKUP_US;
+        let boot = self.sim_members[member].boot;
+        let deadline_us = self.sim_members[member].local_us(self.now_us) + BACKUP_US;
         self.numbers += 1;
         let read = self.numbers;
         let (reader, floor, revision) = (Reader::Backup, self.oracle.acknowledged, Revision(0));
-        let Some(process) = &mut self.nodes[node].process else { return };
+        let Some(process) = &mut self.sim_members[member].process else { return };
         let waiting = WaitingRead::new(reader, floor, revision, deadline_us);
         process.host.reads.insert(read, waiting);
         let (read, principal, fresh) =
             (ReadId(read), Principal::anyone(), ReadConsistency::Linearizable);
-        self.give(node, boot, Input::Read { read, principal, fresh, deadline_us });
+        self.give(member, boot, Input::Read { read, principal, fresh, deadline_us });
     }
 
     /// The state of the member is the newest: it is written down.
-    pub(super) fn backed_up(&mut self, node: usize) {
-        let Some(process) = &self.nodes[node].process else { return };
+    pub(super) fn backed_up(&mut self, member: usize) {
+        let Some(process) = &self.sim_members[member].process else { return };
         let state = process.node.machine().encode();
         let lineage = self.lineage.clone();
-        self.trace(|| format!("{node} is backed up at {:?}", lineage.epoch));
+        self.trace(|| format!("{member} is backed up at {:?}", lineage.epoch));
         self.faults.count("backed_up");
         let backup = SimBackup { lineage, state };
         self.backups.first.get_or_insert_with(|| backup.clone());
@@ -107,12 +107,12 @@ impl SimCluster {
         }
         self.trace(|| "every member is lost".into());
         let spared = self.draw_survivors();
-        for node in 0..self.nodes.len() {
-            self.end(node, Restart::ProcessKilled);
-            if spared.contains(&node) {
+        for member in 0..self.sim_members.len() {
+            self.end(member, Restart::ProcessKilled);
+            if spared.contains(&member) {
                 continue;
             }
-            let target = &mut self.nodes[node];
+            let target = &mut self.sim_members[member];
             (target.dead, target.entering, target.asked) = (true, None, None);
             target.outgrown = false;
             (target.must_stop, target.going_back, target.old_disk) = (None, None, None);
@@ -147,9 +147,9 @@ impl SimCluster {
         let epoch = restore::choose_epoch(EpochRequest::default(), before.epoch, used);
         let epoch = epoch.map_err(refused)?;
         self.backups.ledger.push(epoch);
-        let node = self.new_node();
-        self.nodes[node].level = tenure_core::LEVEL_MAX;
-        let (id, names) = (self.nodes[node].id, self.nodes[node].names.clone());
+        let member = self.new_member();
+        self.sim_members[member].level = tenure_core::LEVEL_MAX;
+        let (id, names) = (self.sim_members[member].id, self.sim_members[member].names.clone());
         // The operator may say how long all clients have been cut off from the former cluster.
         let cut_off_ms = (self.now_us - lost_us) / MS;
         let stopped = StoppedFor::ForMs(if self.rng.bool() { cut_off_ms } else { 0 });
@@ -164,16 +164,16 @@ impl SimCluster {
         let incarnation = Incarnation(self.rng.u64(1..));
         self.survive();
         self.lineage = Lineage { cluster: before.cluster, epoch, incarnation };
-        self.nodes[node].lineage = self.lineage.clone();
+        self.sim_members[member].lineage = self.lineage.clone();
         self.members = Membership::of_voters([id]);
         (self.members_at, self.members_since_us) = (0, self.now_us);
-        let laid_down = self.nodes[node].found(&self.members, &machine);
+        let laid_down = self.sim_members[member].found(&self.members, &machine);
         laid_down.expect("an empty disk without faults takes a log");
         let former = self.former_holds(lost_us);
         self.oracle = self.oracle.restored(machine, former);
         self.chunks.clear();
         self.in_time.clear();
-        self.queue.push(self.now_us, SimEvent::Start { node });
+        self.queue.push(self.now_us, SimEvent::Start { member });
         for _ in 0..2 {
             self.join()?;
         }

@@ -74,47 +74,50 @@ impl OldDisk {
 
 impl SimCluster {
     /// What a member that runs has promised.
-    pub(super) fn going_back(&self, node: usize) -> Option<GoingBack> {
-        let process = self.nodes[node].process.as_ref()?;
+    pub(super) fn going_back(&self, member: usize) -> Option<GoingBack> {
+        let process = self.sim_members[member].process.as_ref()?;
         let (term, durable) = (process.replica().status().term.0, process.log_writer.durable);
-        Some(GoingBack { boot: self.nodes[node].boot, term, durable })
+        Some(GoingBack { boot: self.sim_members[member].boot, term, durable })
     }
 
     /// Copies a member's disk, or begins to put the copy back that was taken before.
-    pub(super) fn roll_back(&mut self, node: usize) {
-        if !self.can_notice(node) {
+    pub(super) fn roll_back(&mut self, member: usize) {
+        if !self.can_notice(member) {
             return;
         }
-        if self.nodes[node].old_disk.is_none() {
-            self.nodes[node].old_disk = self.copy_disk(node);
+        if self.sim_members[member].old_disk.is_none() {
+            self.sim_members[member].old_disk = self.copy_disk(member);
             return;
         }
         self.network.calm();
-        self.nodes[node].going_back = self.going_back(node);
+        self.sim_members[member].going_back = self.going_back(member);
         self.nemesis.quiet_until(self.now_us + SETTLE_US + 2 * S);
-        self.queue.push(self.now_us + SETTLE_US, SimEvent::RollBack { node });
+        self.queue.push(self.now_us + SETTLE_US, SimEvent::RollBack { member });
     }
 
     /// Puts a disk back, if the others must know by now that it has forgotten something.
-    pub(super) fn go_back(&mut self, node: usize) {
-        let Some(going) = self.nodes[node].going_back.take() else { return };
-        if self.nemesis.healed || going.boot != self.nodes[node].boot || !self.can_notice(node) {
+    pub(super) fn go_back(&mut self, member: usize) {
+        let Some(going) = self.sim_members[member].going_back.take() else { return };
+        if self.nemesis.healed
+            || going.boot != self.sim_members[member].boot
+            || !self.can_notice(member)
+        {
             return;
         }
         let Some(leader) = self.leader() else { return };
-        if !self.have_heard(node, leader, going) {
+        if !self.have_heard(member, leader, going) {
             return;
         }
-        let Some(old) = self.nodes[node].old_disk.take() else { return };
+        let Some(old) = self.sim_members[member].old_disk.take() else { return };
         if !old.lacks(going) {
-            self.nodes[node].old_disk = Some(old);
+            self.sim_members[member].old_disk = Some(old);
             return;
         }
         let another = self.rng.bool();
         let LogContent { hard_state, last } = old.log;
-        self.trace(|| format!("{node} goes back to term {} and index {last}", hard_state.term));
-        self.end(node, Restart::ProcessKilled);
-        let target = &mut self.nodes[node];
+        self.trace(|| format!("{member} goes back to term {} and index {last}", hard_state.term));
+        self.end(member, Restart::ProcessKilled);
+        let target = &mut self.sim_members[member];
         target.disk = old.disk;
         target.damaged = true;
         target.went_back = Some(WentBack { leader });
@@ -122,21 +125,21 @@ impl SimCluster {
         if another {
             // The cluster has another leader before the member is back, at times without its memory.
             starts_us += 3 * S;
-            if leader != node {
+            if leader != member {
                 self.end(leader, Restart::ProcessKilled);
-                self.queue.push(self.now_us + 2 * S, SimEvent::Start { node: leader });
+                self.queue.push(self.now_us + 2 * S, SimEvent::Start { member: leader });
             }
         }
-        self.nodes[node].must_stop = Some(starts_us + NOTICE_US);
-        self.queue.push(starts_us, SimEvent::Start { node });
+        self.sim_members[member].must_stop = Some(starts_us + NOTICE_US);
+        self.queue.push(starts_us, SimEvent::Start { member });
         self.nemesis.quiet_until(starts_us + NOTICE_US + S);
     }
 
     /// Counts a disk that went back, when its member starts from it: only then it is known who leads.
-    pub(super) fn count_rollback(&mut self, node: usize) {
-        let Some(WentBack { leader }) = self.nodes[node].went_back.take() else { return };
+    pub(super) fn count_rollback(&mut self, member: usize) {
+        let Some(WentBack { leader }) = self.sim_members[member].went_back.take() else { return };
         let another = self.leader().is_some_and(|now| now != leader);
-        self.faults.count(match (leader == node, another) {
+        self.faults.count(match (leader == member, another) {
             (true, true) => "rolled_back_leader_under_another",
             (true, false) => "rolled_back_leader",
             (false, true) => "rolled_back_under_another",
@@ -148,42 +151,42 @@ impl SimCluster {
     /// what it had acknowledged, or only what it had written and not acknowledged. The fault counts if the log starts
     /// without entries, a term or a vote that it had: the newest write may also have been a mark or a spare segment. A
     /// follower must stop if its leader has the acknowledgement of what is lost.
-    pub(super) fn lose_newest(&mut self, node: usize) {
+    pub(super) fn lose_newest(&mut self, member: usize) {
         let Some(leader) = self.leader() else { return };
-        if !self.can_notice(node) || leader == node && !self.others_have_all(node) {
+        if !self.can_notice(member) || leader == member && !self.others_have_all(member) {
             return;
         }
         self.network.calm();
-        let going = self.going_back(node).filter(|going| self.have_heard(node, leader, *going));
-        self.end(node, Restart::ProcessKilled);
+        let going = self.going_back(member).filter(|going| self.have_heard(member, leader, *going));
+        self.end(member, Restart::ProcessKilled);
         let starts_us = self.now_us + MS;
         let seed = self.rng.u64(..);
-        let before = look_at(&self.nodes[node].disk, seed);
-        if let Some((file, offset)) = self.nodes[node].disk.damage_newest_batch("log") {
-            self.trace(|| format!("the newest batch of {node} is damaged: {file} at {offset}"));
-            self.nodes[node].damaged = true;
-            self.nodes[node].may_forget = true;
-            let after = look_at(&self.nodes[node].disk, seed);
+        let before = look_at(&self.sim_members[member].disk, seed);
+        if let Some((file, offset)) = self.sim_members[member].disk.damage_newest_batch("log") {
+            self.trace(|| format!("the newest batch of {member} is damaged: {file} at {offset}"));
+            self.sim_members[member].damaged = true;
+            self.sim_members[member].may_forget = true;
+            let after = look_at(&self.sim_members[member].disk, seed);
             if before.zip(after).is_some_and(|(before, after)| after.differs(before)) {
-                let kind = if leader == node { "newest_lost_leader" } else { "newest_lost" };
+                let kind = if leader == member { "newest_lost_leader" } else { "newest_lost" };
                 self.faults.count(kind);
             }
             let is_lost = after.zip(going).is_some_and(|(after, going)| after.lacks(going));
-            if leader != node && is_lost {
-                self.nodes[node].must_stop = Some(starts_us + NOTICE_US);
+            if leader != member && is_lost {
+                self.sim_members[member].must_stop = Some(starts_us + NOTICE_US);
             }
         }
-        self.queue.push(starts_us, SimEvent::Start { node });
+        self.queue.push(starts_us, SimEvent::Start { member });
         self.nemesis.quiet_until(starts_us + NOTICE_US + S);
     }
 
     /// Whether a majority has the whole log of a leader without the leader itself. No other member may have heard that
     /// the newest entries are on the leader's disk, so only then their loss there is harmless.
     fn others_have_all(&self, leader: usize) -> bool {
-        let Some(process) = &self.nodes[leader].process else { return false };
+        let Some(process) = &self.sim_members[leader].process else { return false };
         let status = process.replica().status();
         let has_all = |id: &&MemberId| {
-            **id != self.nodes[leader].id
+            **id != self.sim_members[leader].id
                 && status.matched.get(*id).is_some_and(|matched| *matched >= status.last.index)
         };
         let voters = &self.members.voters;
@@ -192,52 +195,55 @@ impl SimCluster {
 
     /// S8: a member that has forgotten what it promised does not serve.
     pub(super) fn check_rolled_back(&self) -> CheckResult {
-        for node in &self.nodes {
-            let overdue = node.must_stop.is_some_and(|by_us| by_us < self.now_us) && node.is_up();
+        for member in &self.sim_members {
+            let overdue =
+                member.must_stop.is_some_and(|by_us| by_us < self.now_us) && member.is_up();
             ensure(!overdue, "S8", || {
-                format!("{} has forgotten what it promised, and serves", node.id)
+                format!("{} has forgotten what it promised, and serves", member.id)
             })?;
         }
         Ok(())
     }
 
     /// Whether every member is there that could remember, and none is lost already.
-    pub(super) fn can_notice(&self, node: usize) -> bool {
-        let id = self.nodes[node].id;
+    pub(super) fn can_notice(&self, member: usize) -> bool {
+        let id = self.sim_members[member].id;
         let is_well = |id: &MemberId| {
             self.at(*id).is_some_and(|at| {
-                let node = &self.nodes[at];
-                node.is_up() && !node.damaged && node.paused_until_us <= self.now_us
+                let member = &self.sim_members[at];
+                member.is_up() && !member.damaged && member.paused_until_us <= self.now_us
             })
         };
         let members = self.members.all();
         self.members.voters.contains(&id)
             && self.members.voters.len() >= 3
-            && self.is_settled(node)
+            && self.is_settled(member)
             && members.iter().all(is_well)
     }
 
     /// Whether others have heard of what the member had promised: they follow it, or the leader has its
     /// acknowledgement.
-    pub(super) fn have_heard(&self, node: usize, leader: usize, going: GoingBack) -> bool {
-        let id = self.nodes[node].id;
-        let status = |at: usize| self.nodes[at].process.as_ref().map(|it| it.replica().status());
+    pub(super) fn have_heard(&self, member: usize, leader: usize, going: GoingBack) -> bool {
+        let id = self.sim_members[member].id;
+        let status =
+            |at: usize| self.sim_members[at].process.as_ref().map(|it| it.replica().status());
         let Some(leading) = status(leader).filter(|status| status.serving) else { return false };
         if leading.term.0 != going.term {
             return false;
         }
-        if leader == node {
+        if leader == member {
             let follows = |other: &usize| {
                 status(*other).is_some_and(|it| it.leader == Some(id) && it.term == leading.term)
             };
-            return (0..self.nodes.len()).filter(|at| *at != node).filter(follows).count() >= 2;
+            return (0..self.sim_members.len()).filter(|at| *at != member).filter(follows).count()
+                >= 2;
         }
         leading.silent_us.get(&id).is_some_and(|silent_us| *silent_us < SETTLE_US)
             && leading.matched.get(&id).is_some_and(|matched| *matched >= going.durable)
     }
 
-    pub(super) fn copy_disk(&mut self, node: usize) -> Option<OldDisk> {
-        let disk = self.nodes[node].disk.fork(self.rng.u64(..));
+    pub(super) fn copy_disk(&mut self, member: usize) -> Option<OldDisk> {
+        let disk = self.sim_members[member].disk.fork(self.rng.u64(..));
         disk.restart(Restart::PowerLostAll);
         let log = look_at(&disk, self.rng.u64(..))?;
         Some(OldDisk { disk, log })
@@ -248,7 +254,7 @@ impl SimCluster {
 /// changes its disk.
 fn look_at(disk: &SimDisk, seed: u64) -> Option<LogContent> {
     let copy = disk.fork(seed);
-    let segment_bytes = super::node::SEGMENT_BYTES;
+    let segment_bytes = super::member::SEGMENT_BYTES;
     let presence = Presence::MustExist;
     let options = LogOptions { segment_bytes, presence, ..LogOptions::default() };
     let (log, _) = Log::open(std::sync::Arc::new(copy), options).ok()?;

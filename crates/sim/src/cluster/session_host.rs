@@ -209,9 +209,9 @@ impl SessionHost {
 
 impl SimCluster {
     /// N1, N3, S13: checks the results that the node returns for a batch.
-    pub(super) fn answer(&mut self, node: usize, to: ReplyTo, outcomes: Outcomes) -> CheckResult {
-        self.mix_value(&(node, to, &outcomes));
-        let process = self.nodes[node].process.as_mut().expect("it has just turned");
+    pub(super) fn answer(&mut self, member: usize, to: ReplyTo, outcomes: Outcomes) -> CheckResult {
+        self.mix_value(&(member, to, &outcomes));
+        let process = self.sim_members[member].process.as_mut().expect("it has just turned");
         let (number, session) = match to {
             ReplyTo::Session { session, batch } => (batch, Some(session)),
             ReplyTo::Call(call) => (call.0, None),
@@ -220,11 +220,11 @@ impl SimCluster {
         let Some(pending) = pending.filter(|it| it.session == session) else {
             return Err(InvariantViolation::new(
                 "N1",
-                format!("{node} answered {to:?}, which did not wait"),
+                format!("{member} answered {to:?}, which did not wait"),
             ));
         };
         ensure(pending.asks.len() == outcomes.len(), "N1", || {
-            format!("{node} answered {} commands of batch {number}", outcomes.len())
+            format!("{member} answered {} commands of batch {number}", outcomes.len())
         })?;
         let short = process.log_writer.space() == tenure_raft::Space::Short;
         for (ask, outcome) in pending.asks.iter().zip(&outcomes) {
@@ -241,13 +241,13 @@ impl SimCluster {
             Some(session) => {
                 self.taken_back((session.0, number), &outcomes)?;
                 let batch = number;
-                self.leave(node, Routed::Answer { session, batch, outcomes });
+                self.leave(member, Routed::Answer { session, batch, outcomes });
             }
             None => {
                 self.probed(number, &outcomes);
                 self.raise_answered(number, &outcomes)?;
                 self.called(number, &outcomes)?;
-                self.operation_wrote(node, number, outcomes)?;
+                self.operation_wrote(member, number, outcomes)?;
             }
         }
         Ok(())
@@ -276,35 +276,35 @@ impl SimCluster {
         }
     }
 
-    pub(super) fn leave_notices(&mut self, node: usize, notices: Vec<Notice>) {
-        self.leave(node, Routed::Notices(notices));
+    pub(super) fn leave_notices(&mut self, member: usize, notices: Vec<Notice>) {
+        self.leave(member, Routed::Notices(notices));
     }
 
-    pub(super) fn leave_skipped(&mut self, node: usize) {
-        self.leave(node, Routed::Skipped);
+    pub(super) fn leave_skipped(&mut self, member: usize) {
+        self.leave(member, Routed::Skipped);
     }
 
-    pub(super) fn leave(&mut self, node: usize, routed: Routed) {
-        let boot = self.nodes[node].boot;
-        let Some(process) = &mut self.nodes[node].process else { return };
+    pub(super) fn leave(&mut self, member: usize, routed: Routed) {
+        let boot = self.sim_members[member].boot;
+        let Some(process) = &mut self.sim_members[member].process else { return };
         let mail = routed.mail();
         process.host.backlog.put(routed, mail);
         if !std::mem::replace(&mut process.host.routing, true) {
             let at_us = self.now_us + self.rng.u64(10..300);
-            self.queue.push(at_us, SimEvent::Route { node, boot });
+            self.queue.push(at_us, SimEvent::Route { member, boot });
         }
     }
 
     /// Runs the router's thread.
-    pub(super) fn route(&mut self, node: usize, boot: u64) -> CheckResult {
-        if self.nodes[node].boot != boot || !self.nodes[node].is_up() {
+    pub(super) fn route(&mut self, member: usize, boot: u64) -> CheckResult {
+        if self.sim_members[member].boot != boot || !self.sim_members[member].is_up() {
             return Ok(());
         }
-        let paused_us = self.nodes[node].paused_until_us;
-        let process = self.nodes[node].process.as_mut().expect("it is up");
+        let paused_us = self.sim_members[member].paused_until_us;
+        let process = self.sim_members[member].process.as_mut().expect("it is up");
         let until_us = process.host.stalled_until_us.max(paused_us);
         if until_us > self.now_us {
-            self.queue.push(until_us, SimEvent::Route { node, boot });
+            self.queue.push(until_us, SimEvent::Route { member, boot });
             return Ok(());
         }
         process.host.routing = false;
@@ -316,27 +316,29 @@ impl SimCluster {
         }
         let most = if self.rng.u8(0..8) == 0 { 1 } else { usize::MAX };
         for _ in 0..most {
-            let process = self.nodes[node].process.as_mut().expect("routing ends no process");
+            let process =
+                self.sim_members[member].process.as_mut().expect("routing ends no process");
             let Some(routed) = process.host.taken.pop_front() else { break };
-            self.route_one(node, routed)?;
+            self.route_one(member, routed)?;
         }
-        let process = self.nodes[node].process.as_mut().expect("routing ends no process");
+        let process = self.sim_members[member].process.as_mut().expect("routing ends no process");
         if !process.host.taken.is_empty() || !process.host.backlog.is_empty() {
             process.host.routing = true;
-            self.queue.push(self.now_us + self.rng.u64(10..5 * MS), SimEvent::Route { node, boot });
+            self.queue
+                .push(self.now_us + self.rng.u64(10..5 * MS), SimEvent::Route { member, boot });
             return Ok(());
         }
-        self.begin_sweep(node);
-        self.check_notices(node)
+        self.begin_sweep(member);
+        self.check_notices(member)
     }
 
-    fn route_one(&mut self, node: usize, routed: Routed) -> CheckResult {
+    fn route_one(&mut self, member: usize, routed: Routed) -> CheckResult {
         if let Routed::Ended(leases) = routed {
-            self.forget_routes(node, &leases);
+            self.forget_routes(member, &leases);
             return Ok(());
         }
         let mail_max = self.sizes.mail;
-        let process = self.nodes[node].process.as_mut().expect("it routes");
+        let process = self.sim_members[member].process.as_mut().expect("it routes");
         let machine = process.node.machine();
         let host = &mut process.host;
         let mut told: Vec<(SessionId, SessionMessage)> = Vec::new();
@@ -361,7 +363,7 @@ impl SimCluster {
             Routed::Skipped => {
                 host.router.close_all(&mut deliver);
                 ensure(told.iter().map(|it| &it.0).eq(host.sessions.keys()), "N1", || {
-                    format!("{node} ended {told:?} of {:?}", host.sessions.keys())
+                    format!("{member} ended {told:?} of {:?}", host.sessions.keys())
                 })?;
                 self.faults.count_by("sessions_skipped", told.len() as u64);
             }
@@ -417,10 +419,10 @@ impl SimCluster {
         reached.sort_unstable();
         expected.sort_unstable();
         ensure(reached == expected, invariant, || {
-            format!("the router of {node} reached {reached:?}, expected were {expected:?}")
+            format!("the router of {member} reached {reached:?}, expected were {expected:?}")
         })?;
         for (session, mail) in told {
-            let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+            let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
             let host = &mut process.host;
             let Some(endpoint) = host.sessions.get(&session).map(|it| it.0) else { continue };
             let closes = mail == SessionMessage::Closed;
@@ -434,12 +436,12 @@ impl SimCluster {
                     self.faults.count_by("mail_overflow", u64::from(closes && unread > mail_max));
                     ensure(unread <= mail_max + 2, "N2", || {
                         format!(
-                            "{node} keeps {unread} messages for {stream:?}, which does not read"
+                            "{member} keeps {unread} messages for {stream:?}, which does not read"
                         )
                     })?;
                     self.run_soon(stream);
                 }
-                Endpoint::Call(call) => self.mail_call(node, call, CallInput::Mail(mail)),
+                Endpoint::Call(call) => self.mail_call(member, call, CallInput::Mail(mail)),
             }
         }
         Ok(())
@@ -467,16 +469,16 @@ impl SimCluster {
     }
 
     /// N5: once every notice is delivered, no client waits for what was granted, or believes in what it lost.
-    fn check_notices(&mut self, node: usize) -> CheckResult {
-        let boot = self.nodes[node].boot;
-        let Some(process) = &self.nodes[node].process else { return Ok(()) };
+    fn check_notices(&mut self, member: usize) -> CheckResult {
+        let boot = self.sim_members[member].boot;
+        let Some(process) = &self.sim_members[member].process else { return Ok(()) };
         let machine = process.node.machine();
         for (number, client) in self.clients.iter().enumerate() {
             let Some(session) = &client.session else { continue };
             let task = process.host.tasks.get(&session.stream.id);
             let told =
                 session.mail == 0 && !session.deaf && task.is_some_and(SessionTask::has_told);
-            if session.stream.node != node || session.stream.boot != boot || !told {
+            if session.stream.member != member || session.stream.boot != boot || !told {
                 continue;
             }
             let Some(lease) = client.lease else { continue };
@@ -486,7 +488,7 @@ impl SimCluster {
             {
                 let standing = machine.what_became_of(lease.id, lease.created, waiting.place);
                 ensure(matches!(standing, Answer::Queued(_)), "N5", || {
-                    format!("client {number} at {node} waits and was not told: {standing:?}")
+                    format!("client {number} at {member} waits and was not told: {standing:?}")
                 })?;
             }
             if let Some(held) = &client.hold
@@ -496,7 +498,9 @@ impl SimCluster {
                 let found = machine.holding(&held.hold(lease.id));
                 ensure(found.is_ok(), "N5", || {
                     let lock = LOCKS[held.lock];
-                    format!("client {number} at {node} was not told that it lost {lock}: {found:?}")
+                    format!(
+                        "client {number} at {member} was not told that it lost {lock}: {found:?}"
+                    )
                 })?;
             }
         }

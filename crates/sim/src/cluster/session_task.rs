@@ -122,7 +122,7 @@ impl SessionTask {
 impl SimCluster {
     /// Takes a message of a client at its member.
     pub(super) fn on_client_message(&mut self, stream: ClientStream, said: ClientMessage) {
-        let target = &self.nodes[stream.node];
+        let target = &self.sim_members[stream.member];
         if target.boot != stream.boot || !target.is_up() {
             return;
         }
@@ -132,15 +132,15 @@ impl SimCluster {
             return;
         }
         let bounds = self.sizes.session;
-        let process = self.nodes[stream.node].process.as_mut().expect("it is up");
+        let process = self.sim_members[stream.member].process.as_mut().expect("it is up");
         match said {
             ClientMessage::Open => {
                 process.host.tasks.insert(stream.id, SessionTask::new(stream, bounds));
-                self.leave(stream.node, Routed::Open(Endpoint::Client(stream)));
+                self.leave(stream.member, Routed::Open(Endpoint::Client(stream)));
             }
             ClientMessage::Close => {
                 process.host.tasks.remove(&stream.id);
-                self.leave(stream.node, Routed::Close(stream.id));
+                self.leave(stream.member, Routed::Close(stream.id));
             }
             said => {
                 if let Some(task) = process.host.tasks.get_mut(&stream.id) {
@@ -159,7 +159,7 @@ impl SimCluster {
     }
 
     fn run_at(&mut self, stream: ClientStream, at_us: u64) {
-        let Some(process) = &mut self.nodes[stream.node].process else { return };
+        let Some(process) = &mut self.sim_members[stream.member].process else { return };
         let Some(task) = process.host.tasks.get_mut(&stream.id) else { return };
         if task.due_us.is_none_or(|due_us| at_us < due_us) {
             task.due_us = Some(at_us);
@@ -168,8 +168,8 @@ impl SimCluster {
     }
 
     /// Another member leads: every session of this one may tell its client.
-    pub(super) fn tell_sessions_of_leader(&mut self, node: usize) {
-        let Some(process) = &mut self.nodes[node].process else { return };
+    pub(super) fn tell_sessions_of_leader(&mut self, member: usize) {
+        let Some(process) = &mut self.sim_members[member].process else { return };
         let tasks = process.host.tasks.values_mut();
         let streams: Vec<ClientStream> = tasks
             .map(|task| {
@@ -182,7 +182,7 @@ impl SimCluster {
 
     /// A read of a session has ended.
     pub(super) fn session_read_over(&mut self, stream: ClientStream, read: u64) {
-        let Some(process) = &mut self.nodes[stream.node].process else { return };
+        let Some(process) = &mut self.sim_members[stream.member].process else { return };
         let Some(task) = process.host.tasks.get_mut(&stream.id) else { return };
         task.read.push(read);
         self.run_soon(stream);
@@ -190,7 +190,7 @@ impl SimCluster {
 
     /// Runs the task of a session.
     pub(super) fn run_session(&mut self, stream: ClientStream) -> CheckResult {
-        let target = &mut self.nodes[stream.node];
+        let target = &mut self.sim_members[stream.member];
         let (paused_us, local_us) = (target.paused_until_us, target.local_us(self.now_us));
         let Some(process) = target.process.as_mut().filter(|_| target.boot == stream.boot) else {
             return Ok(());
@@ -230,19 +230,19 @@ impl SimCluster {
         }
         if ended {
             self.faults.count("session_ended");
-            self.leave(stream.node, Routed::Close(stream.id));
+            self.leave(stream.member, Routed::Close(stream.id));
             self.send_away(stream);
             return Ok(());
         }
         let wake_us = task.session.wake_us();
         let reads_on = task.session.has_room(0) && !(task.said.is_empty() && task.rest.is_empty());
-        let process = self.nodes[stream.node].process.as_mut().expect("no output ends it");
+        let process = self.sim_members[stream.member].process.as_mut().expect("no output ends it");
         process.host.tasks.insert(stream.id, task);
         if reads_on {
             self.run_soon(stream);
         }
         if wake_us < u64::MAX {
-            let at_us = self.nodes[stream.node].real_us(wake_us).max(self.now_us + 1);
+            let at_us = self.sim_members[stream.member].real_us(wake_us).max(self.now_us + 1);
             self.run_at(stream, at_us);
         }
         Ok(())
@@ -281,7 +281,7 @@ impl SimCluster {
                 Some(ClientMessage::Hello { leases }) => {
                     let any = SessionCluster::default();
                     if task.session.greet(any, any, leases.len()).is_ok() {
-                        let process = self.nodes[task.stream.node].process.as_ref();
+                        let process = self.sim_members[task.stream.member].process.as_ref();
                         let machine = process.expect("it is up").node.machine();
                         let seen = leases.into_iter().filter_map(|handle| {
                             let lease = machine.lease_seen_by("", LeaseRef::Handle(handle))?;
@@ -310,7 +310,7 @@ impl SimCluster {
         let (stream, rate) = (task.stream, self.sizes.rate);
         let source = source_of(stream.client, stream.id.0);
         self.oracle.asked.submit(op.ask, *id, op.repeats);
-        let process = self.nodes[stream.node].process.as_mut().expect("it is up");
+        let process = self.sim_members[stream.member].process.as_mut().expect("it is up");
         let share = process.inbox.share(source);
         let (inbox, admission) = (&mut process.inbox, &process.admission);
         let access = process.node.machine().access();
@@ -379,7 +379,7 @@ impl SimCluster {
             SessionOutput::Attach(leases) => {
                 for lease in leases {
                     task.unheard.remove(&lease);
-                    self.leave(stream.node, Routed::Attach(stream, lease));
+                    self.leave(stream.member, Routed::Attach(stream, lease));
                 }
             }
             SessionOutput::Learned(_) => self.faults.count("learned_late"),
@@ -400,13 +400,13 @@ impl SimCluster {
             request.principal.parse().ok()
         });
         let asks: Vec<u64> = asks.collect();
-        let process = self.nodes[stream.node].process.as_mut().expect("it is up");
+        let process = self.sim_members[stream.member].process.as_mut().expect("it is up");
         let reply = ReplyTo::Session { session: stream.id, batch };
         let (session, admitted) = (Some(stream.id), asks.len());
         let deadline_us = commands.deadline_us;
         let pending = SubmittedBatch { session, asks, admitted, deadline_us };
         process.host.submitted(reply, pending);
-        self.give(stream.node, stream.boot, Input::Submit(Box::new(commands.reply_to(reply))));
+        self.give(stream.member, stream.boot, Input::Submit(Box::new(commands.reply_to(reply))));
     }
 
     fn ask_of_session(
@@ -426,10 +426,10 @@ impl SimCluster {
         // One that waited for its turn may be late. The next turn of the loop answers it.
         let due_us = deadline_us.max(local_us + MS);
         let reading = WaitingRead::new(Reader::Session(stream), floor, revision, due_us);
-        let process = self.nodes[stream.node].process.as_mut().expect("it is up");
+        let process = self.sim_members[stream.member].process.as_mut().expect("it is up");
         process.host.reads.insert(read, reading);
         let (read, principal) = (ReadId(read), Principal::anyone());
-        self.give(stream.node, stream.boot, Input::Read { read, principal, fresh, deadline_us });
+        self.give(stream.member, stream.boot, Input::Read { read, principal, fresh, deadline_us });
     }
 
     /// N2: a session counts the requests that have no answer. N3: it has none whose time is over. N5: it hears of the

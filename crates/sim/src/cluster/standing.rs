@@ -5,7 +5,7 @@ use tenure_node::{Control, Input, Join, JoinId, PeerName, directory};
 use tenure_raft::MemberId;
 
 use super::event::SimEvent;
-use super::node::SimMember;
+use super::member::SimMember;
 use super::oracle::ensure;
 use super::world::SimCluster;
 use super::{MS, S};
@@ -19,7 +19,7 @@ impl SimCluster {
     /// A member asks another one. The question may be lost, or late.
     pub(super) fn ask_standing(
         &mut self,
-        node: usize,
+        member: usize,
         of: MemberId,
         address: String,
         question: &Control,
@@ -38,30 +38,30 @@ impl SimCluster {
         self.faults.count_by("standing_late", u64::from(late));
         let most_us = if late { 5 * S } else { 10 * MS };
         let at_us = self.now_us + self.rng.u64(MS..most_us);
-        let boot = self.nodes[node].boot;
-        self.queue.push(at_us, SimEvent::AskStanding { node, boot, of, address, question });
+        let boot = self.sim_members[member].boot;
+        self.queue.push(at_us, SimEvent::AskStanding { member, boot, of, address, question });
         Ok(())
     }
 
     /// The question arrives, if a member lives at the address.
     pub(super) fn standing_asked(
         &mut self,
-        node: usize,
+        member: usize,
         boot: u64,
         of: MemberId,
         address: &str,
         asked: Join,
     ) {
-        let mut to = self.nodes.iter().position(|it| it.names.members == address);
-        if self.is_survivor(node) && self.rng.bool() {
+        let mut to = self.sim_members.iter().position(|it| it.names.members == address);
+        if self.is_survivor(member) && self.rng.bool() {
             // The restored cluster lives at the addresses of the former one.
             to = Some(self.draw_member());
         }
-        let Some(to) = to.filter(|to| self.reaches(node, *to)) else { return };
+        let Some(to) = to.filter(|to| self.reaches(member, *to)) else { return };
         self.numbers += 1;
         let join = JoinId(self.numbers);
-        self.standings.insert(join.0, (node, boot, of));
-        let (boot, request, peer_name) = (self.nodes[to].boot, asked, PeerName::Plain);
+        self.standings.insert(join.0, (member, boot, of));
+        let (boot, request, peer_name) = (self.sim_members[to].boot, asked, PeerName::Plain);
         self.give(to, boot, Input::Join { join, request: Box::new(request), peer_name });
     }
 
@@ -69,7 +69,7 @@ impl SimCluster {
     pub(super) fn standing_answered(
         &mut self,
         from: usize,
-        node: usize,
+        member: usize,
         boot: u64,
         of: MemberId,
         mut answer: Control,
@@ -78,11 +78,11 @@ impl SimCluster {
         ensure(read.as_ref() == Some(&answer), "codec", || {
             format!("{answer:?} does not read back")
         })?;
-        self.trace(|| format!("{node} asks {from} about its standing: {answer:?}"));
-        if self.nodes[from].lineage != self.nodes[node].lineage {
-            self.survivor_answered(node, &answer)?;
+        self.trace(|| format!("{member} asks {from} about its standing: {answer:?}"));
+        if self.sim_members[from].lineage != self.sim_members[member].lineage {
+            self.survivor_answered(member, &answer)?;
         }
-        if !self.reaches(from, node) || self.is_lost() {
+        if !self.reaches(from, member) || self.is_lost() {
             self.faults.count("standing_lost");
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl SimCluster {
                 [Control::Who, Control::Refused("not here".into())][self.rng.usize(0..2)].clone();
         }
         self.faults.count_by("standing_retired", u64::from(answer == Control::Retired));
-        self.give(node, boot, Input::StandingAnswer { from: of, answer: Box::new(answer) });
+        self.give(member, boot, Input::StandingAnswer { from: of, answer: Box::new(answer) });
         Ok(())
     }
 
@@ -104,10 +104,11 @@ impl SimCluster {
     pub(super) fn await_removed(&mut self) -> CheckResult {
         let limit_us = self.now_us + REMOVED_US;
         loop {
-            let Some(node) = self.nodes.iter().find(|node| self.misses_removal(node)) else {
+            let Some(member) = self.sim_members.iter().find(|member| self.misses_removal(member))
+            else {
                 return Ok(());
             };
-            let id = node.id;
+            let id = member.id;
             ensure(self.now_us < limit_us, "N15", || {
                 format!("member {id} was removed and serves; {}", self.describe())
             })?;
@@ -116,20 +117,20 @@ impl SimCluster {
     }
 
     /// Whether a member was removed and does not know it, although a member that it could ask does.
-    fn misses_removal(&self, node: &SimMember) -> bool {
-        let Some(process) = &node.process else { return false };
+    fn misses_removal(&self, member: &SimMember) -> bool {
+        let Some(process) = &member.process else { return false };
         let mut asks = directory::read(process.node.machine());
         if asks.is_empty() {
-            asks.extend(node.given.iter().map(|record| (record.id, record.names.clone())));
+            asks.extend(member.given.iter().map(|record| (record.id, record.names.clone())));
         }
         let knows = |other: &SimMember| {
             other.process.as_ref().is_some_and(|process| {
                 let members = process.replica().members();
-                members.contains(other.id) && members.retired.contains(&node.id)
+                members.contains(other.id) && members.retired.contains(&member.id)
             })
         };
         let listens = |address: &String| {
-            self.nodes.iter().find(|it| it.names.members == *address).is_some_and(knows)
+            self.sim_members.iter().find(|it| it.names.members == *address).is_some_and(knows)
         };
         if process.replica().is_retired() {
             // It knows, and votes until a majority of those that stay knows it too.
@@ -137,7 +138,7 @@ impl SimCluster {
             let address = |id: &MemberId| asks.get(id).is_some_and(|names| listens(&names.members));
             return voters.iter().filter(|id| address(id)).count() > voters.len() / 2;
         }
-        self.members.retired.contains(&node.id)
-            && asks.iter().any(|(id, names)| *id != node.id && listens(&names.members))
+        self.members.retired.contains(&member.id)
+            && asks.iter().any(|(id, names)| *id != member.id && listens(&names.members))
     }
 }

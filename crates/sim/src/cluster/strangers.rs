@@ -45,10 +45,10 @@ fn put(principal: &str, key: &str) -> Bytes {
 
 impl SimCluster {
     /// Sends a message from a non-member to a member, most often to the leader.
-    pub(super) fn forge(&mut self, node: usize) {
+    pub(super) fn forge(&mut self, member: usize) {
         let leader = self.leader().filter(|_| self.rng.bool());
-        let node = leader.unwrap_or(node);
-        let Some(process) = &self.nodes[node].process else { return };
+        let member = leader.unwrap_or(member);
+        let Some(process) = &self.sim_members[member].process else { return };
         let members = process.replica().members();
         if members.voters.is_empty() {
             // This member still waits for the list of members, and has nothing that could be changed.
@@ -62,8 +62,8 @@ impl SimCluster {
         let (kind, message) = match self.rng.u8(0..6) {
             0 | 1 => {
                 let own = directory::key(stranger());
-                let member = Principal::member();
-                let requests = vec![put(NAME, "forged"), put(member.name(), &own)];
+                let principal = Principal::member();
+                let requests = vec![put(NAME, "forged"), put(principal.name(), &own)];
                 let within_us = [None, Some(5_000_000)][self.rng.usize(0..2)];
                 let message = PeerMessage::Commands { number, linger_us: 0, within_us, requests };
                 ("forged_commands", message)
@@ -83,19 +83,19 @@ impl SimCluster {
         };
         self.faults.count(kind);
         self.faults.count(if removed { "removed_member_frame" } else { "stranger_frame" });
-        let boot = self.nodes[node].boot;
+        let boot = self.sim_members[member].boot;
         let bytes = Bytes::from(message.encode());
         let message = PeerMessage::decode(&bytes).expect("what is encoded reads back");
-        self.give(node, boot, Input::Peer { from, link: LinkId::default(), message });
+        self.give(member, boot, Input::Peer { from, link: LinkId::default(), message });
     }
 
     /// A stranger asks to join, as a new member and under the id of a voter.
-    pub(super) fn forge_join(&mut self, node: usize) {
-        self.forge_new_member(node);
-        let boot = self.nodes[node].boot;
+    pub(super) fn forge_join(&mut self, member: usize) {
+        self.forge_new_member(member);
+        let boot = self.sim_members[member].boot;
         let voters: Vec<MemberId> = self.members.voters.iter().copied().collect();
         let id = voters[self.rng.usize(0..voters.len())];
-        let names = MemberNames { name: NAME.into(), ..super::node::names(stranger()) };
+        let names = MemberNames { name: NAME.into(), ..super::member::names(stranger()) };
         self.numbers += 1;
         let record = MemberRecord { id, names };
         let level = tenure_core::LEVEL_MAX;
@@ -107,7 +107,7 @@ impl SimCluster {
         };
         self.faults.count("forged_join");
         self.give(
-            node,
+            member,
             boot,
             Input::Join { join: JoinId(self.numbers), request: Box::new(request), peer_name },
         );

@@ -10,20 +10,20 @@ use tenure_store::sim::Restart;
 
 use super::S;
 use super::event::SimEvent;
-use super::node::SimMember;
+use super::member::SimMember;
 use super::oracle::ensure;
 use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
 
 impl SimCluster {
     /// Whether a member belongs to the cluster from before the last restore.
-    pub(super) fn is_survivor(&self, node: usize) -> bool {
-        self.nodes[node].lineage != self.lineage
+    pub(super) fn is_survivor(&self, member: usize) -> bool {
+        self.sim_members[member].lineage != self.lineage
     }
 
     /// Any member of the present cluster, whether it is up or not.
     pub(super) fn draw_member(&mut self) -> usize {
-        let present = (0..self.nodes.len()).filter(|at| !self.is_survivor(*at));
+        let present = (0..self.sim_members.len()).filter(|at| !self.is_survivor(*at));
         let present: Vec<usize> = present.collect();
         present[self.rng.usize(0..present.len())]
     }
@@ -34,14 +34,17 @@ impl SimCluster {
         if most == 0 || self.rng.bool() {
             return Vec::new();
         }
-        let is_sound = |node: &SimMember| {
-            !node.dead && !node.damaged && node.entering.is_none() && node.must_stop.is_none()
+        let is_sound = |member: &SimMember| {
+            !member.dead
+                && !member.damaged
+                && member.entering.is_none()
+                && member.must_stop.is_none()
         };
         let is_sound = |at: &usize| {
-            let node = &self.nodes[*at];
-            self.members.voters.contains(&node.id) && is_sound(node) && !self.is_survivor(*at)
+            let member = &self.sim_members[*at];
+            self.members.voters.contains(&member.id) && is_sound(member) && !self.is_survivor(*at)
         };
-        let mut sound: Vec<usize> = (0..self.nodes.len()).filter(is_sound).collect();
+        let mut sound: Vec<usize> = (0..self.sim_members.len()).filter(is_sound).collect();
         self.rng.shuffle(&mut sound);
         sound.truncate(self.rng.usize(1..=most));
         sound
@@ -49,17 +52,17 @@ impl SimCluster {
 
     /// What was spared starts again, next to the cluster that is restored now.
     pub(super) fn survive(&mut self) {
-        let spared = |at: &usize| !self.nodes[*at].dead && !self.is_survivor(*at);
-        let restored = self.nodes.len() - 1;
+        let spared = |at: &usize| !self.sim_members[*at].dead && !self.is_survivor(*at);
+        let restored = self.sim_members.len() - 1;
         let spared: Vec<usize> = (0..restored).filter(spared).collect();
-        for node in spared {
+        for member in spared {
             self.faults.count("survivor");
-            self.trace(|| format!("{node} has survived the former cluster"));
-            let target = &mut self.nodes[node];
+            self.trace(|| format!("{member} has survived the former cluster"));
+            let target = &mut self.sim_members[member];
             (target.going_back, target.old_disk) = (None, None);
-            self.crash(node, Restart::ProcessKilled);
+            self.crash(member, Restart::ProcessKilled);
             let at_us = self.now_us + self.rng.u64(2 * S..20 * S);
-            self.queue.push(at_us, SimEvent::SurvivorJoins { node });
+            self.queue.push(at_us, SimEvent::SurvivorJoins { member });
         }
     }
 
@@ -69,7 +72,7 @@ impl SimCluster {
         from: usize,
         to: usize,
     ) -> Result<bool, InvariantViolation> {
-        let (dials, dialled) = (&self.nodes[from], &self.nodes[to]);
+        let (dials, dialled) = (&self.sim_members[from], &self.sim_members[to]);
         let lineage = dials.lineage.clone();
         let hello = PeerHello { lineage, from: dials.id, to: dialled.id, level: dials.level };
         let refused = hello.objection(&dialled.lineage, dialled.id).is_some();
@@ -78,7 +81,7 @@ impl SimCluster {
         let read = Control::decode(&said.encode());
         ensure(read.as_ref() == Some(&said), "codec", || format!("{said:?} does not read back"))?;
         ensure(refused != same, "N10", || {
-            let (ours, theirs) = (&self.nodes[to].lineage, &self.nodes[from].lineage);
+            let (ours, theirs) = (&self.sim_members[to].lineage, &self.sim_members[from].lineage);
             format!("{to} of {ours:?} decides wrongly on a link to {from} of {theirs:?}")
         })?;
         self.faults.count_by("survivor_refused", u64::from(refused));
@@ -86,33 +89,33 @@ impl SimCluster {
     }
 
     /// A survivor asks a member of the restored cluster to add it, at times with an invitation.
-    pub(super) fn survivor_joins(&mut self, node: usize) {
-        if self.nemesis.healed || !self.is_survivor(node) || self.nodes[node].dead {
+    pub(super) fn survivor_joins(&mut self, member: usize) {
+        if self.nemesis.healed || !self.is_survivor(member) || self.sim_members[member].dead {
             return;
         }
         let again_us = self.now_us + self.rng.u64(2 * S..20 * S);
-        self.queue.push(again_us, SimEvent::SurvivorJoins { node });
+        self.queue.push(again_us, SimEvent::SurvivorJoins { member });
         let to = self.draw_member();
-        if !self.nodes[node].is_up() || !self.reaches(node, to) {
+        if !self.sim_members[member].is_up() || !self.reaches(member, to) {
             return;
         }
         self.numbers += 1;
         let join = JoinId(self.numbers);
-        self.survivor_joins.insert(join.0, node);
-        let survivor = &self.nodes[node];
+        self.survivor_joins.insert(join.0, member);
+        let survivor = &self.sim_members[member];
         let lineage = Some(survivor.lineage.clone());
         let (record, level) = (survivor.record(), survivor.level_known());
         let invitation = self.any_invitation();
-        let (boot, peer_name) = (self.nodes[to].boot, PeerName::Plain);
+        let (boot, peer_name) = (self.sim_members[to].boot, PeerName::Plain);
         let request = Join { record, level, lineage, invitation };
         self.give(to, boot, Input::Join { join, request: Box::new(request), peer_name });
     }
 
     /// N10: the restored cluster refuses what a survivor asks for, and does not tell it that it was removed.
-    pub(super) fn survivor_answered(&mut self, node: usize, answer: &Control) -> CheckResult {
+    pub(super) fn survivor_answered(&mut self, member: usize, answer: &Control) -> CheckResult {
         self.faults.count("survivor_refused");
         ensure(matches!(answer, Control::Refused(_)), "N10", || {
-            format!("{node} of the former cluster asks the restored one, and hears {answer:?}")
+            format!("{member} of the former cluster asks the restored one, and hears {answer:?}")
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Mixes what a run sends, answers and stores into one number, so that two runs of a seed can be compared.
 //!
 //! These take part, each with its moment: packets between members, messages between clients and members, the answers
-//! of every node, and at the end the bytes on all disks. What else happens in a member shows in one of them.
+//! of every member, and at the end the bytes on all disks. What else happens in a member shows in one of them.
 
 use std::fmt::{self, Debug, Write};
 
@@ -37,8 +37,8 @@ impl SimCluster {
             SimEvent::Said { stream, said } => self.mix_value(&(stream, said)),
             SimEvent::Mail { stream, replies } => self.mix_value(&(stream, replies)),
             SimEvent::Cut { stream } => self.mix_value(stream),
-            SimEvent::Call { node, boot, call, input } => {
-                self.mix_value(&(node, boot, call, input));
+            SimEvent::Call { member, boot, call, input } => {
+                self.mix_value(&(member, boot, call, input));
             }
             SimEvent::CallReply { caller, call, reply } => self.mix_value(&(caller, call, reply)),
             _ => {}
@@ -47,8 +47,8 @@ impl SimCluster {
 
     /// Mixes in what all members have stored.
     pub(super) fn mix_disks(&mut self) {
-        for node in 0..self.nodes.len() {
-            let disk = self.nodes[node].disk.clone();
+        for member in 0..self.sim_members.len() {
+            let disk = self.sim_members[member].disk.clone();
             for file in disk.files() {
                 self.mix(file.as_bytes());
                 self.mix(&disk.contents(&file).unwrap_or_default());
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn runs_differ_if_one_message_of_a_client_or_one_answer_does() {
-        let stream = ClientStream { id: SessionId(1), client: 0, node: 0, boot: 1 };
+        let stream = ClientStream { id: SessionId(1), client: 0, member: 0, boot: 1 };
         let trace = |event: &SimEvent| {
             let mut cluster = SimCluster::sized(1, 1);
             cluster.mix_message(event);

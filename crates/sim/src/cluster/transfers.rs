@@ -4,16 +4,16 @@ use tenure_node::transfer::{SnapshotUnreadable, TransferRefusal};
 use tenure_node::{Input, Output};
 use tenure_store::{SnapshotError, SnapshotReceiver};
 
-use super::node::SimProcess;
+use super::member::SimProcess;
 use super::oracle::ensure;
 use super::world::SimCluster;
 use crate::invariant::CheckResult;
 
 impl SimCluster {
     /// Does one step of a transfer, and reports it.
-    pub(super) fn transfer_part(&mut self, node: usize, output: Output) -> CheckResult {
-        let boot = self.nodes[node].boot;
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+    pub(super) fn transfer_part(&mut self, member: usize, output: Output) -> CheckResult {
+        let boot = self.sim_members[member].boot;
+        let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
         let input = match output {
             Output::FindSnapshot { to, point } => {
                 let complete = process.snapshots.complete().unwrap_or_default();
@@ -53,7 +53,7 @@ impl SimCluster {
                 if let Some(sent) = self.chunks.get(&(id, offset)) {
                     let len = sent.len().min(bytes.len());
                     ensure(sent[..len] == bytes[..len], "N8", || {
-                        format!("{node} takes other bytes at {offset} of {id:?} than were sent")
+                        format!("{member} takes other bytes at {offset} of {id:?} than were sent")
                     })?;
                 }
                 match incoming.append(offset, &bytes) {
@@ -74,7 +74,7 @@ impl SimCluster {
                         Input::SnapshotReceived { from, step: *step, machine, members }
                     }
                     Err(error) => {
-                        if self.outgrown(node, &error) {
+                        if self.outgrown(member, &error) {
                             return Ok(());
                         }
                         Input::TransferFailed { number, reason: TransferRefusal::Damaged }
@@ -83,7 +83,7 @@ impl SimCluster {
             }
             _ => return Ok(()),
         };
-        self.give(node, boot, input);
+        self.give(member, boot, input);
         Ok(())
     }
 }

@@ -18,27 +18,27 @@ const RAISE_US: u64 = S;
 
 impl SimCluster {
     /// Upgrades one member, or one after another all that there are, and then asks for the level that they know.
-    pub(super) fn begin_upgrade(&mut self, node: usize) {
+    pub(super) fn begin_upgrade(&mut self, member: usize) {
         let level = if self.rng.bool() { LEVEL_MAX } else { self.rng.u16(1..=LEVEL_MAX) };
         if self.rng.bool() {
-            return self.upgrade(node, level);
+            return self.upgrade(member, level);
         }
         self.faults.count("upgrade_of_all");
         let mut at_us = self.now_us;
-        for node in 0..self.nodes.len() {
-            self.queue.push(at_us, SimEvent::Upgrade { node, level });
+        for member in 0..self.sim_members.len() {
+            self.queue.push(at_us, SimEvent::Upgrade { member, level });
             at_us += self.rng.u64(100 * MS..2 * S);
         }
         self.queue.push(at_us + 2 * S, SimEvent::RaiseLevel { level });
     }
 
     /// A member starts again with a build that knows this level, if it knows less.
-    pub(super) fn upgrade(&mut self, node: usize, level: u16) {
+    pub(super) fn upgrade(&mut self, member: usize, level: u16) {
         let quiet_us = self.nemesis.quiet_us();
         if self.now_us < quiet_us {
-            return self.queue.push(quiet_us, SimEvent::Upgrade { node, level });
+            return self.queue.push(quiet_us, SimEvent::Upgrade { member, level });
         }
-        let target = &mut self.nodes[node];
+        let target = &mut self.sim_members[member];
         let lost = target.dead && !target.outgrown || target.damaged;
         if self.nemesis.healed || lost || target.level >= level {
             return;
@@ -46,21 +46,21 @@ impl SimCluster {
         target.level = level;
         (target.dead, target.outgrown) = (false, false);
         self.faults.count("upgrade");
-        self.trace(|| format!("{node} is upgraded to level {level}"));
-        self.crash(node, Restart::ProcessKilled);
+        self.trace(|| format!("{member} is upgraded to level {level}"));
+        self.crash(member, Restart::ProcessKilled);
     }
 
     /// An operator asks any member for this level. Members of an older build prevent it.
     pub(super) fn raise_level(&mut self, level: u16) {
-        let Some(node) = self.operated() else { return };
-        let boot = self.nodes[node].boot;
+        let Some(member) = self.operated() else { return };
+        let boot = self.sim_members[member].boot;
         let command = Command::RaiseLevel { level };
         let request = Request { principal: "", id: RequestId::None, command };
         let mut bytes = Vec::new();
         encode_request(&request, &mut bytes);
-        let deadline_us = self.nodes[node].local_us(self.now_us) + RAISE_US;
+        let deadline_us = self.sim_members[member].local_us(self.now_us) + RAISE_US;
         self.faults.count("raise_level");
-        let number = self.call(node, boot, 0, bytes, deadline_us);
+        let number = self.call(member, boot, 0, bytes, deadline_us);
         self.raises.insert(number, level);
     }
 
@@ -90,9 +90,11 @@ impl SimCluster {
             return Ok(());
         }
         self.trace(|| format!("the level is raised from {before} to {level}"));
-        for node in self.nodes.iter().filter(|node| self.members.voters.contains(&node.id)) {
-            ensure(node.level >= level, "N9", || {
-                let (id, known) = (node.id, node.level);
+        for member in
+            self.sim_members.iter().filter(|member| self.members.voters.contains(&member.id))
+        {
+            ensure(member.level >= level, "N9", || {
+                let (id, known) = (member.id, member.level);
                 format!("the level is raised to {level}, and member {id} knows {known}")
             })?;
         }

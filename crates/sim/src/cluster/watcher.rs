@@ -22,7 +22,7 @@ pub(super) struct Watcher {
     rng: Rng,
     filter: Filter<'static>,
     next: Revision,
-    node: usize,
+    member: usize,
 }
 
 impl Watcher {
@@ -32,23 +32,24 @@ impl Watcher {
             [Filter::All, Filter::Exact("alpha"), Filter::Prefix("b"), Filter::Prefix("")];
         let filter = filters[rng.usize(0..filters.len())];
         let next = Revision(if rng.bool() { 1 } else { rng.u64(1..200) });
-        Self { rng, filter, next, node: 0 }
+        Self { rng, filter, next, member: 0 }
     }
 }
 
 impl SimCluster {
     pub(super) fn watch(&mut self, number: usize) -> CheckResult {
-        let nodes = self.nodes.len();
+        let count = self.sim_members.len();
         let watcher = &mut self.watchers[number];
         // Sometimes it is away for long, and history is given up meanwhile.
         let away = watcher.rng.u8(0..20) == 0;
         let pause_us = watcher.rng.u64(if away { 5 * S..30 * S } else { 20 * MS..500 * MS });
-        let node = watcher.rng.usize(0..nodes);
+        let member = watcher.rng.usize(0..count);
         let max = watcher.rng.usize(1..60);
         let (filter, next) = (watcher.filter, watcher.next);
-        let hops = std::mem::replace(&mut watcher.node, node) != node;
+        let hops = std::mem::replace(&mut watcher.member, member) != member;
         self.queue.push(self.now_us + pause_us, SimEvent::Watch { watcher: number });
-        let process = self.nodes[node].process.as_ref().filter(|_| !self.is_survivor(node));
+        let process =
+            self.sim_members[member].process.as_ref().filter(|_| !self.is_survivor(member));
         let Some(process) = process else { return Ok(()) };
         let machine = process.node.machine();
         self.faults.count_by("watch_hop", u64::from(hops));
@@ -57,7 +58,7 @@ impl SimCluster {
             Err(told) => {
                 let floor = told.floor;
                 ensure(next < floor && floor <= self.oracle.floor(), "W3", || {
-                    format!("{node} says that {next} is below {floor}, which is not so")
+                    format!("{member} says that {next} is below {floor}, which is not so")
                 })?;
                 self.faults.count("watch_compacted");
                 self.watchers[number].next = floor;
@@ -68,17 +69,17 @@ impl SimCluster {
         let expected: Vec<Batch> = expected.filter_map(|batch| part(batch, filter)).collect();
         ensure(events.batches == expected, "W1", || {
             let seen: Vec<_> = events.batches.iter().map(|batch| batch.revision.0).collect();
-            format!("{node} gave {seen:?} from {next} to before {}", events.next)
+            format!("{member} gave {seen:?} from {next} to before {}", events.next)
         })?;
         let reached = machine.revision().next();
         ensure(events.next <= next.max(reached), "W5", || {
-            format!("{node} is at {reached} and marks {}", events.next)
+            format!("{member} is at {reached} and marks {}", events.next)
         })?;
         ensure(events.next > next || next >= reached, "W1", || {
-            format!("{node} is at {reached} and has nothing from {next}")
+            format!("{member} is at {reached} and has nothing from {next}")
         })?;
         ensure(copied(machine, next, filter, max) == Some(events.batches), "W1", || {
-            format!("{node} copies something else from {next}")
+            format!("{member} copies something else from {next}")
         })?;
         self.faults.count_by("watch_event", expected.len() as u64);
         self.watchers[number].next = events.next;

@@ -13,29 +13,34 @@ use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
 
 impl SimCluster {
-    pub(super) fn send(&mut self, node: usize, to: MemberId, message: &PeerMessage) -> CheckResult {
+    pub(super) fn send(
+        &mut self,
+        member: usize,
+        to: MemberId,
+        message: &PeerMessage,
+    ) -> CheckResult {
         if let PeerMessage::Raft(Message::Step(step)) = message {
-            self.check_step(node, to, step)?;
+            self.check_step(member, to, step)?;
         }
         let Some(target) = self.at(to) else { return Ok(()) };
         let bytes = Bytes::from(message.encode());
         ensure(PeerMessage::decode(&bytes).as_ref() == Some(message), "codec", || {
-            format!("{node} says what does not read back: {message:?}")
+            format!("{member} says what does not read back: {message:?}")
         })?;
-        let level = self.nodes[target].level;
+        let level = self.sim_members[target].level;
         ensure(is_read_at(level, message, &bytes), "N9", || {
-            format!("{node} says to {target}, whose build knows level {level}, {message:?}")
+            format!("{member} says to {target}, whose build knows level {level}, {message:?}")
         })?;
-        let full = self.links.is_full(node, target, self.now_us);
-        let link = self.links.between(node, target);
+        let full = self.links.is_full(member, target, self.now_us);
+        let link = self.links.between(member, target);
         let Some(link) = link.filter(|_| !full) else {
             self.faults.count_by("link_overflow", u64::from(full && link.is_some()));
-            let boot = self.nodes[node].boot;
-            self.give(node, boot, Input::Unreachable { member: to });
+            let boot = self.sim_members[member].boot;
+            self.give(member, boot, Input::Unreachable { member: to });
             return Ok(());
         };
         let is_raft = matches!(message, PeerMessage::Raft(_));
-        let mut delays = self.network.send(node, target, &mut self.rng, &mut self.faults);
+        let mut delays = self.network.send(member, target, &mut self.rng, &mut self.faults);
         let is_part = matches!(message, PeerMessage::Transfer(_));
         if !is_raft && !is_part {
             // What is forwarded is lost or late, never doubled: a connection is a stream.
@@ -45,7 +50,7 @@ impl SimCluster {
         }
         for delay_us in delays {
             let mut at_us = self.now_us + delay_us;
-            let newest = self.newest_arrival.entry((node, target)).or_default();
+            let newest = self.newest_arrival.entry((member, target)).or_default();
             if !is_raft {
                 at_us = at_us.max(*newest);
             }
@@ -67,27 +72,27 @@ impl SimCluster {
                 bytes = Bytes::from(message.encode());
             }
             let packet = Packet::Frame { link, bytes };
-            self.queue.push(at_us, SimEvent::Arrive { from: node, to: target, packet });
+            self.queue.push(at_us, SimEvent::Arrive { from: member, to: target, packet });
         }
         Ok(())
     }
 
     /// S12, S8: what a member lets others know must be durable.
-    pub(super) fn check_step(&mut self, node: usize, to: MemberId, step: &Step) -> CheckResult {
-        if step.reject || self.nodes[node].must_stop.is_some() || self.is_survivor(node) {
+    pub(super) fn check_step(&mut self, member: usize, to: MemberId, step: &Step) -> CheckResult {
+        if step.reject || self.sim_members[member].must_stop.is_some() || self.is_survivor(member) {
             return Ok(());
         }
         match step.kind {
-            StepKind::Append => self.oracle.sends(node, &step.entries),
-            StepKind::VoteAnswer => self.oracle.votes(node, step.term, to.get()),
+            StepKind::Append => self.oracle.sends(member, &step.entries),
+            StepKind::VoteAnswer => self.oracle.votes(member, step.term, to.get()),
             StepKind::AppendAnswer => {
-                let Some(process) = &self.nodes[node].process else { return Ok(()) };
+                let Some(process) = &self.sim_members[member].process else { return Ok(()) };
                 // What was durable when it was acknowledged to an earlier leader may since have been
                 // replaced by a later one's, which is not durable yet.
                 let is_late = step.term < process.replica().status().term.0;
                 let (index, durable) = (step.index, process.log_writer.durable);
                 ensure(is_late || index <= durable, "S8", || {
-                    format!("{node} acknowledged {index}, {durable} is durable")
+                    format!("{member} acknowledged {index}, {durable} is durable")
                 })
             }
             _ => Ok(()),
@@ -96,20 +101,20 @@ impl SimCluster {
 
     pub(super) fn arrive(&mut self, from: usize, to: usize, packet: Packet) -> CheckResult {
         let cut = self.in_flight_lost && self.network.is_cut(from, to);
-        if cut || !self.nodes[to].is_up() {
+        if cut || !self.sim_members[to].is_up() {
             self.snapshot_lost(from, to, &packet);
             return Ok(());
         }
         self.mix(packet.trace());
-        let Some(process) = &self.nodes[to].process else { return Ok(()) };
-        let boot = self.nodes[to].boot;
+        let Some(process) = &self.sim_members[to].process else { return Ok(()) };
+        let boot = self.sim_members[to].boot;
         match packet {
             Packet::Frame { link, bytes } => {
                 if self.links.between(from, to) != Some(link) {
                     // It was on its way when the connection broke.
                     return Ok(());
                 }
-                let from = self.nodes[from].id;
+                let from = self.sim_members[from].id;
                 let Some(message) = PeerMessage::decode(&bytes) else {
                     return Err(InvariantViolation::new("codec", "a frame does not read back"));
                 };
@@ -121,7 +126,7 @@ impl SimCluster {
             Packet::Snapshot { step, id, file } => {
                 let saved = match process.receive(id, &file) {
                     Ok((machine, members)) => {
-                        let (from, machine) = (self.nodes[from].id, Box::new(machine));
+                        let (from, machine) = (self.sim_members[from].id, Box::new(machine));
                         let members = Box::new(members);
                         let input = Input::SnapshotReceived { from, step, machine, members };
                         self.give(to, boot, input);
@@ -132,9 +137,9 @@ impl SimCluster {
                         SnapshotDelivery::Failed
                     }
                 };
-                let (boot, member) = (self.nodes[from].boot, self.nodes[to].id);
+                let (boot, to) = (self.sim_members[from].boot, self.sim_members[to].id);
                 let at_us = self.now_us + MS;
-                self.queue.push(at_us, SimEvent::Sent { node: from, boot, to: member, saved });
+                self.queue.push(at_us, SimEvent::Sent { member: from, boot, to, saved });
             }
         }
         Ok(())
@@ -143,34 +148,34 @@ impl SimCluster {
     /// Reports the end of a snapshot whose stream broke: every snapshot sent ends in a report.
     fn snapshot_lost(&mut self, from: usize, to: usize, packet: &Packet) {
         if let Packet::Snapshot { .. } = packet {
-            let (boot, to) = (self.nodes[from].boot, self.nodes[to].id);
+            let (boot, to) = (self.sim_members[from].boot, self.sim_members[to].id);
             let at_us = self.now_us + 300 * MS;
             self.queue.push(
                 at_us,
-                SimEvent::Sent { node: from, boot, to, saved: SnapshotDelivery::Failed },
+                SimEvent::Sent { member: from, boot, to, saved: SnapshotDelivery::Failed },
             );
         }
     }
 
-    pub(super) fn send_snapshot(&mut self, node: usize, to: MemberId, step: Step) {
-        let boot = self.nodes[node].boot;
+    pub(super) fn send_snapshot(&mut self, member: usize, to: MemberId, step: Step) {
+        let boot = self.sim_members[member].boot;
         let file = step.snapshot.as_ref().and_then(|head| {
-            self.nodes[node].process.as_ref().and_then(|process| process.file(head.point))
+            self.sim_members[member].process.as_ref().and_then(|process| process.file(head.point))
         });
         let (Some((id, file)), Some(target)) = (file, self.at(to)) else {
-            self.give(node, boot, Input::SnapshotSent { to, saved: SnapshotDelivery::Failed });
+            self.give(member, boot, Input::SnapshotSent { to, saved: SnapshotDelivery::Failed });
             return;
         };
-        if self.network.is_cut(node, target) || self.rng.u8(0..5) == 0 {
+        if self.network.is_cut(member, target) || self.rng.u8(0..5) == 0 {
             self.faults.count("snapshot_cut");
             let at_us = self.now_us + 300 * MS;
             self.queue
-                .push(at_us, SimEvent::Sent { node, boot, to, saved: SnapshotDelivery::Failed });
+                .push(at_us, SimEvent::Sent { member, boot, to, saved: SnapshotDelivery::Failed });
             return;
         }
         let at_us = self.now_us + self.rng.u64(5 * MS..300 * MS);
         let packet = Packet::Snapshot { step: Box::new(step), id, file };
-        self.queue.push(at_us, SimEvent::Arrive { from: node, to: target, packet });
+        self.queue.push(at_us, SimEvent::Arrive { from: member, to: target, packet });
     }
 }
 

@@ -96,10 +96,10 @@ impl SimCluster {
     }
 
     /// Ends the sessions at a member that has ended; each client notices sooner or later.
-    pub(super) fn sessions_lost(&mut self, node: usize) {
+    pub(super) fn sessions_lost(&mut self, member: usize) {
         for client in 0..self.clients.len() {
             let session = self.clients[client].session.as_ref();
-            let Some(stream) = session.map(|it| it.stream).filter(|it| it.node == node) else {
+            let Some(stream) = session.map(|it| it.stream).filter(|it| it.member == member) else {
                 continue;
             };
             let late_us = if self.rng.bool() { MS } else { self.rng.u64(0..2 * S) };
@@ -116,13 +116,13 @@ impl SimCluster {
 
     /// Opens a session at any member, and asks again for the place in the queue.
     fn connect(&mut self, client: usize) {
-        let node = self.draw_member();
-        if !self.nodes[node].is_up() {
+        let member = self.draw_member();
+        if !self.sim_members[member].is_up() {
             return;
         }
         self.sessions_made += 1;
         let id = SessionId(self.sessions_made);
-        let stream = ClientStream { id, client, node, boot: self.nodes[node].boot };
+        let stream = ClientStream { id, client, member, boot: self.sim_members[member].boot };
         let one = &mut self.clients[client];
         one.session = Some(SimSession::new(stream));
         let (lease, waiting) = (one.lease, one.waiting.clone());

@@ -20,9 +20,9 @@ use super::client::SimClient;
 use super::event::{EventQueue, SimEvent};
 use super::invited::SimInvitation;
 use super::links::Links;
+use super::member::{SimBounds, SimMember};
 use super::nemesis::Nemesis;
 use super::network::{NetworkQuality, SimNetwork};
-use super::node::{SimBounds, SimMember};
 use super::oracle::{Oracle, ensure, first_state};
 use super::recovery::{QUIET_US, RECOVERY_US};
 use super::restoring::SimBackups;
@@ -72,7 +72,7 @@ pub struct SimCluster {
     pub(super) rng: Rng,
     pub(super) now_us: u64,
     pub(super) queue: EventQueue<SimEvent>,
-    pub(super) nodes: Vec<SimMember>,
+    pub(super) sim_members: Vec<SimMember>,
     pub(super) clients: Vec<SimClient>,
     /// Callers without a session.
     pub(super) callers: Vec<SimCaller>,
@@ -154,7 +154,7 @@ impl SimCluster {
         let mut world = Self {
             now_us: 0,
             queue: EventQueue::default(),
-            nodes: Vec::new(),
+            sim_members: Vec::new(),
             clients: Vec::new(),
             callers: Vec::new(),
             single_calls: BTreeMap::new(),
@@ -215,7 +215,7 @@ impl SimCluster {
             world.nemesis = Nemesis::forgetful();
         }
         (0..size).for_each(|_| {
-            world.new_node();
+            world.new_member();
         });
         let began_us = match world.found() {
             Ok(began_us) => began_us,
@@ -238,7 +238,7 @@ impl SimCluster {
             world.queue.push(began_us + S, SimEvent::Watch { watcher });
         }
         if world.nemesis.may_lose_all() {
-            world.queue.push(began_us + S / 2, SimEvent::BackUp { node: 0 });
+            world.queue.push(began_us + S / 2, SimEvent::BackUp { member: 0 });
         }
         world.queue.push(began_us + 2 * S, SimEvent::Nemesis);
         world
@@ -246,18 +246,19 @@ impl SimCluster {
 
     /// Founds the cluster; tells when its last founder has.
     fn found(&mut self) -> Result<u64, InvariantViolation> {
-        let founders = self.nodes.iter().map(|node| (node.record(), node.level_known())).collect();
+        let founders =
+            self.sim_members.iter().map(|member| (member.record(), member.level_known())).collect();
         let bootstrapped = bootstrapping::found(&mut self.rng, &mut self.faults, founders)?;
         let BootstrapResult { cluster, founders, level } = bootstrapped.founded;
         self.lineage.cluster = cluster;
-        self.nodes.iter_mut().for_each(|node| node.lineage = self.lineage.clone());
+        self.sim_members.iter_mut().for_each(|member| member.lineage = self.lineage.clone());
         let first = first_state(&founders, level);
-        self.members = Membership::of_voters(self.nodes.iter().map(|node| node.id));
-        for (node, at_us) in bootstrapped.at_us.iter().enumerate() {
-            let founded = self.nodes[node].found(&self.members, &first);
+        self.members = Membership::of_voters(self.sim_members.iter().map(|member| member.id));
+        for (member, at_us) in bootstrapped.at_us.iter().enumerate() {
+            let founded = self.sim_members[member].found(&self.members, &first);
             founded.expect("an empty disk without faults takes a log");
-            self.queue.push(*at_us, SimEvent::Start { node });
-            self.nodes[node].names = bootstrapped.records[node].names.clone();
+            self.queue.push(*at_us, SimEvent::Start { member });
+            self.sim_members[member].names = bootstrapped.records[member].names.clone();
         }
         self.oracle = Oracle::new(first);
         Ok(bootstrapped.at_us.into_iter().max().unwrap_or(0))
@@ -278,8 +279,8 @@ impl SimCluster {
     /// What a run that is over has seen.
     pub(super) fn over(mut self) -> SeedResult {
         self.mix_disks();
-        for node in &self.nodes {
-            for (fault, times) in node.disk.counts() {
+        for member in &self.sim_members {
+            for (fault, times) in member.disk.counts() {
                 let kind = match fault {
                     DiskFault::LostWrite => "lost_write",
                     DiskFault::TornWrite => "torn_write",
@@ -349,42 +350,46 @@ impl SimCluster {
     fn happen(&mut self, event: SimEvent) -> CheckResult {
         self.mix_message(&event);
         match event {
-            SimEvent::Turn { node, boot } => self.turn(node, boot),
+            SimEvent::Turn { member, boot } => self.turn(member, boot),
             SimEvent::Arrive { from, to, packet } => self.arrive(from, to, packet),
-            SimEvent::Sync { node, boot, took_us, waits } => self.sync(node, boot, took_us, waits),
-            SimEvent::Synced { node, boot } => self.synced(node, boot),
-            SimEvent::Prepare { node, boot } => {
-                self.prepare(node, boot);
+            SimEvent::Sync { member, boot, took_us, waits } => {
+                self.sync(member, boot, took_us, waits)
+            }
+            SimEvent::Synced { member, boot } => self.synced(member, boot),
+            SimEvent::Prepare { member, boot } => {
+                self.prepare(member, boot);
                 Ok(())
             }
-            SimEvent::Reserve { node, boot } => {
-                self.restore_reserve(node, boot);
+            SimEvent::Reserve { member, boot } => {
+                self.restore_reserve(member, boot);
                 Ok(())
             }
-            SimEvent::WriteLog { node, boot } => self.write_log(node, boot),
-            SimEvent::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
+            SimEvent::WriteLog { member, boot } => self.write_log(member, boot),
+            SimEvent::Save { member, boot } if self.sim_members[member].boot == boot => {
+                self.save(member)
+            }
             SimEvent::Save { .. } => Ok(()),
-            SimEvent::Transfer { node, boot, step } if self.nodes[node].boot == boot => {
-                self.transfer_part(node, *step)
+            SimEvent::Transfer { member, boot, step } if self.sim_members[member].boot == boot => {
+                self.transfer_part(member, *step)
             }
             SimEvent::Transfer { .. } => Ok(()),
-            SimEvent::Sent { node, boot, to, saved } => {
-                self.give(node, boot, Input::SnapshotSent { to, saved });
+            SimEvent::Sent { member, boot, to, saved } => {
+                self.give(member, boot, Input::SnapshotSent { to, saved });
                 Ok(())
             }
-            SimEvent::Start { node } => self.start(node),
+            SimEvent::Start { member } => self.start(member),
             SimEvent::Dial { one, other } => self.dial(one, other),
             SimEvent::Silent { one, other, link } => {
                 self.silent(one, other, link);
                 Ok(())
             }
-            SimEvent::Unlinked { node, boot, member, link } => {
-                self.give(node, boot, Input::Unlinked { member, link });
+            SimEvent::Unlinked { member, boot, peer, link } => {
+                self.give(member, boot, Input::Unlinked { member: peer, link });
                 Ok(())
             }
-            SimEvent::Route { node, boot } => self.route(node, boot),
-            SimEvent::Sweep { node, boot, leases } => {
-                self.sweep(node, boot, leases);
+            SimEvent::Route { member, boot } => self.route(member, boot),
+            SimEvent::Sweep { member, boot, leases } => {
+                self.sweep(member, boot, leases);
                 Ok(())
             }
             SimEvent::Said { stream, said } => {
@@ -399,52 +404,54 @@ impl SimCluster {
             }
             SimEvent::Client { client } => self.client_acts(client),
             SimEvent::Caller { caller } => self.caller_acts(caller),
-            SimEvent::Call { node, boot, call, input } => self.call_hears(node, boot, call, input),
+            SimEvent::Call { member, boot, call, input } => {
+                self.call_hears(member, boot, call, input)
+            }
             SimEvent::CallReply { caller, call, reply } => self.caller_hears(caller, call, reply),
-            SimEvent::Operation { node, boot, operation } => {
-                self.operation_due(node, boot, operation)
+            SimEvent::Operation { member, boot, operation } => {
+                self.operation_due(member, boot, operation)
             }
             SimEvent::Watch { watcher } => self.watch(watcher),
             SimEvent::Nemesis => self.strike(),
-            SimEvent::Enter { node } => self.enter(node),
-            SimEvent::Answered { node, number, answer } => {
-                self.answered(node, number, answer);
+            SimEvent::Enter { member } => self.enter(member),
+            SimEvent::Answered { member, number, answer } => {
+                self.answered(member, number, answer);
                 Ok(())
             }
-            SimEvent::AskStanding { node, boot, of, address, question } => {
-                self.standing_asked(node, boot, of, &address, question);
+            SimEvent::AskStanding { member, boot, of, address, question } => {
+                self.standing_asked(member, boot, of, &address, question);
                 Ok(())
             }
-            SimEvent::Lied { node, boot, lie } => {
-                self.lied(node, boot, lie);
+            SimEvent::Lied { member, boot, lie } => {
+                self.lied(member, boot, lie);
                 Ok(())
             }
-            SimEvent::BackUp { node } => {
-                self.back_up(node);
+            SimEvent::BackUp { member } => {
+                self.back_up(member);
                 Ok(())
             }
             SimEvent::Restore => self.restore(),
-            SimEvent::SurvivorJoins { node } => {
-                self.survivor_joins(node);
+            SimEvent::SurvivorJoins { member } => {
+                self.survivor_joins(member);
                 Ok(())
             }
-            SimEvent::Upgrade { node, level } => {
-                self.upgrade(node, level);
+            SimEvent::Upgrade { member, level } => {
+                self.upgrade(member, level);
                 Ok(())
             }
             SimEvent::RaiseLevel { level } => {
                 self.raise_level(level);
                 Ok(())
             }
-            SimEvent::RollBack { node } => {
-                self.go_back(node);
+            SimEvent::RollBack { member } => {
+                self.go_back(member);
                 Ok(())
             }
         }
     }
 
-    pub(super) fn new_node(&mut self) -> usize {
-        let number = self.nodes.len() as u64 + 1;
+    pub(super) fn new_member(&mut self) -> usize {
+        let number = self.sim_members.len() as u64 + 1;
         let id = MemberId::new(number).expect("numbers start at one");
         let rate_ppm = self.draw_rate();
         let (seed, offset_us) = (self.rng.u64(..), self.rng.u64(0..1000 * S));
@@ -454,8 +461,8 @@ impl SimCluster {
         let level = if self.rng.bool() { LEVEL_MAX } else { self.rng.u16(oldest..=LEVEL_MAX) };
         self.faults.count_by("older_build", u64::from(level < LEVEL_MAX));
         let build = (level, self.lineage.clone());
-        self.nodes.push(SimMember::new(id, build, seed, rate_ppm, offset_us));
-        self.nodes.len() - 1
+        self.sim_members.push(SimMember::new(id, build, seed, rate_ppm, offset_us));
+        self.sim_members.len() - 1
     }
 
     fn draw_rate(&mut self) -> i64 {
@@ -467,25 +474,25 @@ impl SimCluster {
     }
 
     pub(super) fn at(&self, id: MemberId) -> Option<usize> {
-        self.nodes.iter().position(|node| node.id == id)
+        self.sim_members.iter().position(|member| member.id == id)
     }
 
     /// Hands an input to a member, and wakes it.
-    pub(super) fn give(&mut self, node: usize, boot: u64, input: Input) {
-        let target = &self.nodes[node];
+    pub(super) fn give(&mut self, member: usize, boot: u64, input: Input) {
+        let target = &self.sim_members[member];
         if target.boot == boot && target.is_up() {
-            self.put_in_inbox(node, input);
+            self.put_in_inbox(member, input);
             let at_us = self.now_us + self.rng.u64(20..200);
-            self.wake(node, at_us);
+            self.wake(member, at_us);
         }
     }
 
-    pub(super) fn wake(&mut self, node: usize, at_us: u64) {
-        let target = &mut self.nodes[node];
+    pub(super) fn wake(&mut self, member: usize, at_us: u64) {
+        let target = &mut self.sim_members[member];
         let at_us = at_us.max(target.paused_until_us).max(target.loop_waits_until_us);
         if target.turn_at_us.is_none_or(|old| at_us < old) {
             target.turn_at_us = Some(at_us);
-            self.queue.push(at_us, SimEvent::Turn { node, boot: target.boot });
+            self.queue.push(at_us, SimEvent::Turn { member, boot: target.boot });
         }
     }
 

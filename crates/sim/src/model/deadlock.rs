@@ -12,7 +12,7 @@ const REACH_MAX: usize = 10_000;
 
 /// A lease that has a lock, in the present state or in the supposition.
 #[derive(Clone)]
-struct Having {
+struct SupposedHold {
     lock: Name,
     lease: LeaseId,
     mode: Mode,
@@ -23,7 +23,7 @@ struct Having {
 /// The supposed state.
 struct Supposition {
     waiting: BTreeMap<PlaceNumber, Place>,
-    having: Vec<Having>,
+    holds: Vec<SupposedHold>,
 }
 
 impl Supposition {
@@ -44,14 +44,14 @@ impl Supposition {
     }
 
     /// Those who have a lock, without the place's own hold if it is to be upgraded.
-    fn others_on(&self, place: &Place, lock: &Name) -> Vec<&Having> {
-        let own = |having: &Having| place.upgrade && having.lease == place.lease;
-        self.having.iter().filter(|having| having.lock == *lock && !own(having)).collect()
+    fn others_on(&self, place: &Place, lock: &Name) -> Vec<&SupposedHold> {
+        let own = |hold: &SupposedHold| place.upgrade && hold.lease == place.lease;
+        self.holds.iter().filter(|hold| hold.lock == *lock && !own(hold)).collect()
     }
 
     fn holders_admit(&self, place: &Place, lock: &Name, mode: Mode) -> bool {
         let on_it = self.others_on(place, lock).into_iter();
-        let modes: Vec<Mode> = on_it.map(|having| having.mode).collect();
+        let modes: Vec<Mode> = on_it.map(|hold| hold.mode).collect();
         admits_beside(&modes, mode)
     }
 
@@ -65,24 +65,25 @@ impl Supposition {
 
     /// Makes one round of releases and grants; `false` when nothing changed.
     fn go_on(&mut self) -> bool {
-        let before = (self.waiting.len(), self.having.len());
-        let kept = self.having.clone().into_iter();
-        self.having = kept.filter(|having| self.next_of(having.lease).is_some()).collect();
-        let gave_back = self.having.len() < before.1;
+        let before = (self.waiting.len(), self.holds.len());
+        let kept = self.holds.clone().into_iter();
+        self.holds = kept.filter(|hold| self.next_of(hold.lease).is_some()).collect();
+        let gave_back = self.holds.len() < before.1;
         for place in self.waiting.clone().into_values() {
             if self.first_blocking(&place).is_some() {
                 continue;
             }
             self.waiting.remove(&place.number);
             if place.upgrade {
-                let own = |it: &Having| it.lease == place.lease && it.lock == place.locks[0].0;
-                self.having.retain(|having| !own(having));
+                let own =
+                    |it: &SupposedHold| it.lease == place.lease && it.lock == place.locks[0].0;
+                self.holds.retain(|hold| !own(hold));
             }
             // Which one it gets depends on who gives back first, so it is supposed to have none.
             let certain = if place.any { Vec::new() } else { place.locks };
             for (lock, mode) in certain {
                 let (lease, order) = (place.lease, (Some(place.number), None));
-                self.having.push(Having { lock, lease, mode, order });
+                self.holds.push(SupposedHold { lock, lease, mode, order });
             }
         }
         gave_back || self.waiting.len() < before.0
@@ -104,11 +105,11 @@ impl Model {
             return None;
         }
         let locks: BTreeSet<Name> = waiting.values().flat_map(Place::names).collect();
-        let mut having = Vec::new();
+        let mut holds = Vec::new();
         for lock in locks {
             for grant in self.held_grants(&lock) {
                 if self.is_live(grant.lease) {
-                    having.push(Having {
+                    holds.push(SupposedHold {
                         lock: lock.clone(),
                         lease: grant.lease,
                         mode: grant.mode,
@@ -117,7 +118,7 @@ impl Model {
                 }
             }
         }
-        let mut supposed = Supposition { waiting, having };
+        let mut supposed = Supposition { waiting, holds };
         while supposed.go_on() {}
         if supposed.waiting.contains_key(&asker.number) {
             return Some(walk(&supposed, asker));
@@ -192,7 +193,7 @@ fn walk(supposed: &Supposition, asker: &Place) -> Vec<RingLink> {
     while ring.iter().all(|link| link.lease != place.lease) {
         let lock = supposed.first_blocking(place).expect("what is never granted is blocked");
         let on_it = supposed.others_on(place, &lock).into_iter();
-        let holder = on_it.min_by_key(|having| having.order);
+        let holder = on_it.min_by_key(|hold| hold.order);
         ring.push(RingLink {
             lease: place.lease,
             client: place.client.clone(),

@@ -104,7 +104,7 @@ pub fn schemas() -> Vec<(String, RefOr<Schema>)> {
         super::session::ProgressReport,
         super::session::Renew,
         super::session::Revoke,
-        super::session::Which,
+        super::session::LockAndLease,
         super::session::Stopped,
         super::session::Put,
         super::session::Delete,

@@ -17,7 +17,7 @@ from ..errors import Error
 
 _log = logging.getLogger("tenure.celery")
 
-# How many seconds a waiting instance sleeps between two looks at the queue.
+# How many seconds a waiting instance sleeps between two polls of the queue.
 _STEP = 1.0
 
 

@@ -17,7 +17,7 @@ use crate::peers::workload::MeasurePlan;
 
 use super::{TTL, connect, fresh_name};
 
-/// The pause between two looks at memory and queue.
+/// The pause between two samples of memory and queue.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long clients of a system without a queue may try in vain before the lock is released.
 const TRYING: Duration = Duration::from_secs(1);

@@ -57,14 +57,14 @@ impl Round<'_> {
 }
 
 /// A connection and what is still to be sent over it.
-struct Hose {
+struct FloodConnection {
     stream: TcpStream,
     unsent: Vec<u8>,
     at: usize,
     parts: u64,
 }
 
-impl Hose {
+impl FloodConnection {
     /// Writes and reads without waiting; whether anything moved. An error means that the connection is over.
     fn turn(&mut self, reads: Reads, part: &mut dyn FnMut(u64) -> Vec<u8>) -> io::Result<bool> {
         let mut moved = false;
@@ -116,19 +116,19 @@ pub(crate) fn flood(
     begin: &[u8],
     mut part: impl FnMut(u64) -> Vec<u8>,
 ) {
-    let mut hoses: Vec<Hose> = Vec::new();
+    let mut open: Vec<FloodConnection> = Vec::new();
     while !round.is_over() {
         let mut moved = false;
-        if hoses.len() < connections {
+        if open.len() < connections {
             std::thread::sleep(AGAIN);
-            hoses.extend(round.dial(to).map(|stream| Hose {
+            open.extend(round.dial(to).map(|stream| FloodConnection {
                 stream,
                 unsent: begin.to_vec(),
                 at: 0,
                 parts: 0,
             }));
         }
-        hoses.retain_mut(|hose| match hose.turn(reads, &mut part) {
+        open.retain_mut(|connection| match connection.turn(reads, &mut part) {
             Ok(some) => {
                 moved |= some;
                 true

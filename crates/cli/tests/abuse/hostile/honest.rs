@@ -40,9 +40,9 @@ pub(crate) struct Crowd {
     pub(crate) ttl: Duration,
 }
 
-/// What the clients were told so far.
+/// The results of the clients so far.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct HonestResults {
     stop: AtomicBool,
     cycles: AtomicU64,
     refused: AtomicU64,
@@ -52,7 +52,7 @@ pub(crate) struct Told {
     renewals_us: Mutex<Vec<u64>>,
 }
 
-impl Told {
+impl HonestResults {
     /// How many cycles of acquire, renew and release are done.
     pub(crate) fn cycles(&self) -> u64 {
         self.cycles.load(Ordering::Relaxed)
@@ -99,40 +99,40 @@ impl Told {
 
 /// Running clients.
 pub(crate) struct Honest {
-    pub(crate) told: Arc<Told>,
+    pub(crate) results: Arc<HonestResults>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Honest {
     /// Grants all leases, then starts the clients.
     pub(crate) fn start(members: &[SocketAddr], crowd: Crowd) -> Self {
-        let told = Arc::new(Told::default());
+        let results = Arc::new(HonestResults::default());
         grant(members, crowd);
         let mut threads = Vec::new();
         for number in 0..crowd.clients {
-            let (client, told) = (client(members, WORKERS_FROM, number), told.clone());
-            let work = move || Worker { client, number, told }.work(crowd.ttl);
+            let (client, results) = (client(members, WORKERS_FROM, number), results.clone());
+            let work = move || Worker { client, number, results }.work(crowd.ttl);
             threads.push(std::thread::spawn(work));
         }
         let batches = crowd.leases.div_ceil(BATCH);
         for renewer in 0..RENEWERS.min(batches) {
-            let (mut client, told) = (client(members, RENEWERS_FROM, renewer), told.clone());
+            let (mut client, results) = (client(members, RENEWERS_FROM, renewer), results.clone());
             let mine: Vec<Batch> = (renewer..batches)
                 .step_by(usize::try_from(RENEWERS).unwrap())
                 .map(|at| Batch::new(at * BATCH, ((at + 1) * BATCH).min(crowd.leases)))
                 .collect();
-            threads.push(std::thread::spawn(move || keep(&mut client, mine, crowd.ttl, &told)));
+            threads.push(std::thread::spawn(move || keep(&mut client, mine, crowd.ttl, &results)));
         }
-        Self { told, threads }
+        Self { results, threads }
     }
 
-    /// Stops all clients and returns what they were told.
-    pub(crate) fn stop(self) -> Arc<Told> {
-        self.told.stop.store(true, Ordering::Release);
+    /// Stops all clients and returns their results.
+    pub(crate) fn stop(self) -> Arc<HonestResults> {
+        self.results.stop.store(true, Ordering::Release);
         for thread in self.threads {
             thread.join().unwrap();
         }
-        self.told
+        self.results
     }
 }
 
@@ -163,7 +163,7 @@ fn grant(members: &[SocketAddr], crowd: Crowd) {
 struct Worker {
     client: Client,
     number: u64,
-    told: Arc<Told>,
+    results: Arc<HonestResults>,
 }
 
 impl Worker {
@@ -173,27 +173,27 @@ impl Worker {
         if self.say(&grant).is_none() {
             return;
         }
-        while !self.told.is_over() {
+        while !self.results.is_over() {
             let Some(answer) = self.say(&format!("lock {lease} {lock}")) else { continue };
             let Some(token) = field(&answer, "token") else {
-                self.told.complain(format!("no client but its own wants {lock}: {answer}"));
+                self.results.complain(format!("no client but its own wants {lock}: {answer}"));
                 continue;
             };
             let renewed = self.say(&format!("renew {lease}"));
             if renewed.is_some_and(|answer| answer.starts_with("ended")) {
-                self.told.lost.fetch_add(1, Ordering::Relaxed);
-                self.told.complain(format!("the lease of {lock} has ended"));
+                self.results.lost.fetch_add(1, Ordering::Relaxed);
+                self.results.complain(format!("the lease of {lock} has ended"));
                 return;
             }
             self.say(&format!("unlock {lease} {lock} {token}"));
-            self.told.cycles.fetch_add(1, Ordering::Relaxed);
+            self.results.cycles.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Repeats a command until it is done. None once the clients are told to stop, or if a rule refused the command.
     fn say(&mut self, line: &str) -> Option<String> {
         let mut repeated = false;
-        while !self.told.is_over() {
+        while !self.results.is_over() {
             match self.client.say(line) {
                 ClientReply::Ok(answer) => return Some(answer),
                 // An attempt before this one may have released the lock.
@@ -203,14 +203,14 @@ impl Worker {
                 ClientReply::Refused(why) if is_for_now(&why) => {}
                 ClientReply::Refused(why) => {
                     if why.starts_with("LEASE_NOT_FOUND") || why.starts_with("NOT_HOLDER") {
-                        self.told.lost.fetch_add(1, Ordering::Relaxed);
+                        self.results.lost.fetch_add(1, Ordering::Relaxed);
                     }
-                    self.told.complain(format!("{line}: {why}"));
+                    self.results.complain(format!("{line}: {why}"));
                     return None;
                 }
                 ClientReply::NotDone(_) | ClientReply::Unknown => repeated = true,
             }
-            self.told.refused.fetch_add(1, Ordering::Relaxed);
+            self.results.refused.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(PAUSE);
         }
         None
@@ -238,7 +238,7 @@ impl Batch {
     }
 
     /// Repeats a renewal until it is done. A member that answers no more is the failure of another check.
-    fn renew(&mut self, client: &mut Client, ttl_us: u64, told: &Told) {
+    fn renew(&mut self, client: &mut Client, ttl_us: u64, results: &HonestResults) {
         let (mut was_late, first_us) = (false, os::now_us());
         for _ in 0..ATTEMPTS {
             // The ttl counts from before the request, as a client counts it.
@@ -247,46 +247,46 @@ impl Batch {
             let now_us = os::now_us();
             if !was_late && now_us - self.renewed_us > ttl_us / 2 {
                 was_late = true;
-                told.late.fetch_add(self.leases, Ordering::Relaxed);
+                results.late.fetch_add(self.leases, Ordering::Relaxed);
             }
             match reply {
                 ClientReply::Ok(answer) => {
                     let ended = answer.split(' ').filter(|word| *word == "ended").count() as u64;
-                    told.lost.fetch_add(ended.saturating_sub(self.ended), Ordering::Relaxed);
+                    results.lost.fetch_add(ended.saturating_sub(self.ended), Ordering::Relaxed);
                     (self.ended, self.renewed_us) = (ended, asked_us);
-                    told.renewals_us.lock().unwrap().push(now_us - first_us);
+                    results.renewals_us.lock().unwrap().push(now_us - first_us);
                     return;
                 }
-                ClientReply::Refused(why) => told.complain(format!("a renewal: {why}")),
+                ClientReply::Refused(why) => results.complain(format!("a renewal: {why}")),
                 ClientReply::NotDone(_) | ClientReply::Unknown => {}
             }
-            told.refused.fetch_add(1, Ordering::Relaxed);
+            results.refused.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(PAUSE);
         }
-        told.complain(format!("{} leases cannot be renewed", self.leases));
+        results.complain(format!("{} leases cannot be renewed", self.leases));
     }
 }
 
 /// Renews every batch each third of the ttl, and all of them once more at the end.
-fn keep(client: &mut Client, mut batches: Vec<Batch>, ttl: Duration, told: &Told) {
+fn keep(client: &mut Client, mut batches: Vec<Batch>, ttl: Duration, results: &HonestResults) {
     let ttl_us = os::micros(ttl);
     let step_us = ttl_us / 3 / batches.len() as u64;
     let mut due_us = os::now_us();
-    while !told.is_over() {
+    while !results.is_over() {
         for batch in &mut batches {
             due_us += step_us;
-            while os::now_us() < due_us && !told.is_over() {
+            while os::now_us() < due_us && !results.is_over() {
                 std::thread::sleep(os::until(due_us).min(PAUSE));
             }
-            if told.is_over() {
+            if results.is_over() {
                 break;
             }
-            batch.renew(client, ttl_us, told);
+            batch.renew(client, ttl_us, results);
         }
         // After a delay renew at once, and then continue at the usual interval.
         due_us = due_us.max(os::now_us().saturating_sub(ttl_us / 3));
     }
     for batch in &mut batches {
-        batch.renew(client, ttl_us, told);
+        batch.renew(client, ttl_us, results);
     }
 }

@@ -22,7 +22,7 @@ use tenure_server::os;
 
 use attacks::{ATTACKS, Attack};
 use flood::Round;
-use honest::{Crowd, Honest, Told};
+use honest::{Crowd, Honest, HonestResults};
 use stage::Stage;
 
 /// What a member may need more than at the beginning: what may wait for all connections at the most (384 MiB), and what
@@ -86,7 +86,7 @@ impl Sums {
 
 struct Theatre<'a> {
     stage: &'a Stage,
-    told: &'a Told,
+    results: &'a HonestResults,
     found: Mutex<Vec<String>>,
     /// How many leases the honest clients have.
     leases: u64,
@@ -96,7 +96,7 @@ impl Theatre<'_> {
     /// Runs attacks side by side, each from an address of its own.
     fn attack(&self, attacks: &[Attack], time: Duration) -> Phase {
         let target = self.stage.target();
-        let (first, until_us) = (self.told.cycles(), os::now_us() + os::micros(time));
+        let (first, until_us) = (self.results.cycles(), os::now_us() + os::micros(time));
         let attackers_us = Mutex::new(0);
         let before_us = self.stage.processor_us();
         let cycles = std::thread::scope(|scope| {
@@ -112,7 +112,7 @@ impl Theatre<'_> {
                 });
             }
             std::thread::sleep(os::until(until_us));
-            self.told.cycles() - first
+            self.results.cycles() - first
         });
         let members_us = self.stage.processor_us() - before_us;
         Phase { cycles, attackers_us: attackers_us.into_inner().unwrap(), members_us }
@@ -134,10 +134,10 @@ impl Theatre<'_> {
     /// Burns as much processor time as attackers did, in as many threads: the system shares the processors out among
     /// threads. The phase has what was burnt.
     fn control(&self, attackers_us: u64, attacks: usize, time: Duration) -> Phase {
-        let (first, before_us) = (self.told.cycles(), self.stage.processor_us());
+        let (first, before_us) = (self.results.cycles(), self.stage.processor_us());
         let attackers_us = cpu::burn(attackers_us, attacks as u64, time);
         let members_us = self.stage.processor_us() - before_us;
-        Phase { cycles: self.told.cycles() - first, attackers_us, members_us }
+        Phase { cycles: self.results.cycles() - first, attackers_us, members_us }
     }
 
     /// Alternates attacks and their control.
@@ -226,7 +226,7 @@ fn honest_clients_keep_their_leases_under_every_attack() {
         Honest::start(&stage.addresses(), Crowd { clients, leases, ttl: Duration::from_secs(15) });
     let theatre = Theatre {
         stage: &stage,
-        told: &honest.told,
+        results: &honest.results,
         found: Mutex::default(),
         leases: clients + leases,
     };
@@ -242,15 +242,16 @@ fn honest_clients_keep_their_leases_under_every_attack() {
         }
     };
     let found = theatre.found.into_inner().unwrap();
-    let told = honest.stop();
+    let results = honest.stop();
     let complaints = stage.complaints();
     let (grown_kb, memory_mb) = (stage.grown_kb(), stage.memory_kb() / 1024);
-    let lost = told.lost();
+    let lost = results.lost();
     // In the test the machine may be so busy that a renewal takes long: only the cluster decides what is lost.
-    let late = if totals.is_some() { told.late() } else { 0 };
+    let late = if totals.is_some() { results.late() } else { 0 };
     let slow = totals.as_ref().map(|totals| totals.slow.clone()).unwrap_or_default();
-    let all: Vec<String> = [found, told.wrong(), complaints, slow].into_iter().flatten().collect();
-    let over = u64::from(grown_kb > BUDGET_KB) + u64::from(told.cycles() == 0);
+    let all: Vec<String> =
+        [found, results.wrong(), complaints, slow].into_iter().flatten().collect();
+    let over = u64::from(grown_kb > BUDGET_KB) + u64::from(results.cycles() == 0);
     let violations = all.len() as u64 + lost + late + over;
     let attacks = chosen().len();
     let seconds = (os::now_us() - began_us) / 1_000_000;
@@ -260,8 +261,8 @@ fn honest_clients_keep_their_leases_under_every_attack() {
         "hostile attacks={attacks} seconds={seconds} clients={clients} goodput_pct={goodput} worst_pct={worst} \
          burnt_pct={burnt} leases={leases} lost={lost} late={late} cycles={} refused={} \
          memory_mb={memory_mb} violations={violations}",
-        told.cycles(),
-        told.refused(),
+        results.cycles(),
+        results.refused(),
     );
     assert!(violations == 0, "{all:#?}, {grown_kb} KiB more of {BUDGET_KB}\n{}", stage.logs());
 }

@@ -144,14 +144,14 @@ fn a_member_that_is_offered_ten_times_its_capacity_keeps_all_leases() {
     }
     let (capacity, in_flight, closed_us) = best;
     let rate = (capacity * TIMES).max(1_000);
-    honest.told.take_renewals_us();
+    honest.results.take_renewals_us();
     let (overload, mut bad) = std::thread::scope(|scope| {
         let http = scope.spawn(move || refusals_over_http(to, time));
         let overload = offer(to, OfferedLoad::PerSecond(rate), time);
         (overload, http.join().unwrap())
     });
     let recovery_ms = recovery_ms(to);
-    let renewals_us = honest.told.take_renewals_us();
+    let renewals_us = honest.results.take_renewals_us();
     let renewal_p99_us = renewals_us.get(renewals_us.len() * 99 / 100).copied().unwrap_or(0);
     // What the generator needs more in an overload than when it measures the peak.
     let open_us_per_s = overload.cpu_us * 1_000_000 / overload.time_us.max(1);

@@ -193,7 +193,7 @@ fn run_one(script: &RollbackScript, seed: u64, verbose: bool) -> Option<Result<(
     world.network.calm();
     world.slow_sync = 0;
     let played = (script.play)(&mut world);
-    let ended = played.and_then(|node| Ok(world.see_the_end(script.ending, node)?));
+    let ended = played.and_then(|member| Ok(world.see_the_end(script.ending, member)?));
     match (ended, script.ending) {
         (Err(Interrupted::NotReady), _) => None,
         (Ok(why), Ending::Stops | Ending::GoesOn) => Some(why),
@@ -214,16 +214,16 @@ impl SimCluster {
     fn see_the_end(
         &mut self,
         ending: Ending,
-        node: usize,
+        member: usize,
     ) -> Result<Result<(), String>, InvariantViolation> {
         self.run_until(self.now_us + NOTICE_US + S)?;
-        let stopped = self.nodes[node].dead;
+        let stopped = self.sim_members[member].dead;
         match (ending, stopped) {
-            (Ending::Stops, false) => return Ok(Err(format!("{node} has not stopped"))),
-            (Ending::GoesOn, true) => return Ok(Err(format!("{node} has stopped"))),
+            (Ending::Stops, false) => return Ok(Err(format!("{member} has not stopped"))),
+            (Ending::GoesOn, true) => return Ok(Err(format!("{member} has stopped"))),
             _ => {}
         }
-        for other in 0..self.nodes.len() {
+        for other in 0..self.sim_members.len() {
             self.start(other)?;
         }
         let last = self.oracle.last();
@@ -253,7 +253,7 @@ impl SimCluster {
     fn led_by(&mut self, members: &[usize]) -> Played<usize> {
         let found = |world: &Self| {
             let leader = world.leader().filter(|leader| members.contains(leader))?;
-            let serves = world.nodes[leader].process.as_ref()?.replica().status().serving;
+            let serves = world.sim_members[leader].process.as_ref()?.replica().status().serving;
             serves.then_some(leader)
         };
         self.until(|world| found(world).is_some())?;
@@ -270,16 +270,16 @@ impl SimCluster {
     }
 
     /// Whether a leader knows that a member has its whole log.
-    fn has_all(&self, leader: usize, node: usize) -> bool {
-        let Some(process) = &self.nodes[leader].process else { return false };
+    fn has_all(&self, leader: usize, member: usize) -> bool {
+        let Some(process) = &self.sim_members[leader].process else { return false };
         let status = process.replica().status();
-        status.matched.get(&self.nodes[node].id).is_some_and(|at| *at >= status.last.index)
+        status.matched.get(&self.sim_members[member].id).is_some_and(|at| *at >= status.last.index)
     }
 
     /// Submits so many commands at a member. Each becomes an entry if that member leads.
-    fn submit(&mut self, node: usize, commands: u64) -> Played {
+    fn submit(&mut self, member: usize, commands: u64) -> Played {
         for _ in 0..commands {
-            self.submit_one(node, WITHIN_US);
+            self.submit_one(member, WITHIN_US);
             self.pass(2 * MS)?;
         }
         Ok(())
@@ -292,42 +292,42 @@ impl SimCluster {
         self.watch_links();
     }
 
-    fn isolate(&mut self, node: usize) {
-        for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            self.cut_pair(node, other);
+    fn isolate(&mut self, member: usize) {
+        for other in (0..self.sim_members.len()).filter(|other| *other != member) {
+            self.cut_pair(member, other);
         }
     }
 
-    fn last_durable(&self, node: usize) -> u64 {
-        self.nodes[node].process.as_ref().map_or(0, |process| process.log_writer.durable)
+    fn last_durable(&self, member: usize) -> u64 {
+        self.sim_members[member].process.as_ref().map_or(0, |process| process.log_writer.durable)
     }
 
-    fn old_disk(&mut self, node: usize) -> Played<OldDisk> {
-        self.copy_disk(node).ok_or(Interrupted::NotReady)
+    fn old_disk(&mut self, member: usize) -> Played<OldDisk> {
+        self.copy_disk(member).ok_or(Interrupted::NotReady)
     }
 
     /// What a member has promised; `NotReady` unless its leader has heard so, and the old disk lacks it.
-    fn promised(&self, node: usize, leader: usize, old: &OldDisk) -> Played<GoingBack> {
-        let going = self.going_back(node).ok_or(Interrupted::NotReady)?;
-        let heard = self.have_heard(node, leader, going) && old.lacks(going);
+    fn promised(&self, member: usize, leader: usize, old: &OldDisk) -> Played<GoingBack> {
+        let going = self.going_back(member).ok_or(Interrupted::NotReady)?;
+        let heard = self.have_heard(member, leader, going) && old.lacks(going);
         if heard { Ok(going) } else { Err(Interrupted::NotReady) }
     }
 
     /// Ends a member, whose machine loses power.
-    fn lose_power(&mut self, node: usize) {
-        self.end(node, Restart::PowerLostAll);
+    fn lose_power(&mut self, member: usize) {
+        self.end(member, Restart::PowerLostAll);
     }
 
     /// Starts a member that is down from an old disk.
-    fn start_from(&mut self, node: usize, old: OldDisk, ending: Ending) -> Played<usize> {
-        let target = &mut self.nodes[node];
+    fn start_from(&mut self, member: usize, old: OldDisk, ending: Ending) -> Played<usize> {
+        let target = &mut self.sim_members[member];
         target.disk = old.disk;
         (target.damaged, target.may_forget) = (true, true);
         if ending == Ending::Stops {
             target.must_stop = Some(self.now_us + NOTICE_US);
         }
-        self.start(node)?;
-        Ok(node)
+        self.start(member)?;
+        Ok(member)
     }
 }
 
@@ -338,7 +338,7 @@ fn log_of_other_terms(world: &mut SimCluster) -> Played<usize> {
     world.syncs_beside = true;
     let (b, c, a) = world.three()?;
     world.cut_pair(b, a);
-    world.nodes[b].sync_stalled_until_us = END_US;
+    world.sim_members[b].sync_stalled_until_us = END_US;
     world.submit(b, 80)?;
     world.pass(50 * MS)?;
     let old = world.old_disk(c)?;
@@ -347,7 +347,7 @@ fn log_of_other_terms(world: &mut SimCluster) -> Played<usize> {
     }
     world.lose_power(b);
     world.lose_power(c);
-    world.nodes[b].sync_stalled_until_us = 0;
+    world.sim_members[b].sync_stalled_until_us = 0;
     world.network.heal();
     world.start(b)?;
     let leader = world.led_by(&[a, b])?;
@@ -449,7 +449,7 @@ fn remembered_after(world: &mut SimCluster, after_us: Option<u64>) -> Played<usi
     world.submit(a, 10)?;
     world.pass(NOTED_US)?;
     let applied = |at: usize| {
-        let process = world.nodes[at].process.as_ref();
+        let process = world.sim_members[at].process.as_ref();
         process.map_or(0, |process| process.replica().status().applied.index)
     };
     if world.leader() != Some(a) || applied(b) <= old.log.last {
@@ -504,19 +504,19 @@ fn leader_lost_at_once(world: &mut SimCluster) -> Played<usize> {
 
 /// All members go back to the same moment. Together they are an older cluster.
 fn all_went_back(world: &mut SimCluster) -> Played<usize> {
-    let all: Vec<usize> = (0..world.nodes.len()).collect();
+    let all: Vec<usize> = (0..world.sim_members.len()).collect();
     world.pass(5 * S)?;
     let leader = world.led_by(&all)?;
     let mut old = Vec::new();
-    for node in &all {
-        old.push(world.old_disk(*node)?);
+    for member in &all {
+        old.push(world.old_disk(*member)?);
     }
     let last = world.oracle.last();
     world.submit(leader, 10)?;
     world.until(|world| world.oracle.last() >= last + 10)?;
-    all.iter().for_each(|node| world.lose_power(*node));
-    for (node, old) in all.iter().zip(old) {
-        world.start_from(*node, old, Ending::IsLost)?;
+    all.iter().for_each(|member| world.lose_power(*member));
+    for (member, old) in all.iter().zip(old) {
+        world.start_from(*member, old, Ending::IsLost)?;
     }
     Ok(leader)
 }

@@ -10,6 +10,6 @@ pub use answer::{
     Lost, NewToken, PrefixOpened, Progressed, Queued, ServerMessage, Version, WaitEnded, Welcome,
 };
 pub use request::{
-    ClientMessage, Delete, Expect, Guard, HandOn, Hello, Hold, HoldUpdate, ProgressReport, Put,
-    ReadTarget, Renew, Request, Resume, Revoke, Stopped, Which,
+    ClientMessage, Delete, Expect, Guard, HandOn, Hello, Hold, HoldUpdate, LockAndLease,
+    ProgressReport, Put, ReadTarget, Renew, Request, Resume, Revoke, Stopped,
 };

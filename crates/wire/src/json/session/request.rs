@@ -92,7 +92,7 @@ pub struct Request {
     pub revoke: Option<Revoke>,
     /// Leave the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub leave: Option<Which>,
+    pub leave: Option<LockAndLease>,
     /// Say that the work under a lost lock has stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
@@ -122,7 +122,7 @@ pub struct Request {
     pub get_key: Option<ReadTarget>,
     /// Explain a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub explain: Option<Which>,
+    pub explain: Option<LockAndLease>,
     /// Close a prefix to new grants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
@@ -223,10 +223,10 @@ pub struct Revoke {
     pub now: bool,
 }
 
-/// A lock, and whose standing at it.
+/// A lock, and the lease that the request is about.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Which {
+pub struct LockAndLease {
     /// The lock.
     pub lock: String,
     /// The lease.
@@ -438,12 +438,12 @@ fn revoke(of: Revoke) -> Result<v1::RevokeRequest, Failure> {
     })
 }
 
-fn leave(of: Which) -> Result<v1::LeaveRequest, Failure> {
+fn leave(of: LockAndLease) -> Result<v1::LeaveRequest, Failure> {
     let lease = lease_number(of.lease, "lease")?;
     Ok(v1::LeaveRequest { lock: of.lock, lease, ..Default::default() })
 }
 
-fn explain(of: Which) -> Result<v1::ExplainRequest, Failure> {
+fn explain(of: LockAndLease) -> Result<v1::ExplainRequest, Failure> {
     let lease = lease_number(of.lease, "lease")?;
     Ok(v1::ExplainRequest { lock: of.lock, lease, ..Default::default() })
 }

@@ -187,9 +187,9 @@ final class Commands {
     streams.remove(handle);
   }
 
-  private void stream(JsonNode c, Runnable pump) {
+  private void stream(JsonNode c, Runnable task) {
     String handle = c.path("handle").asText();
-    streams.computeIfAbsent(handle, it -> new CopyOnWriteArrayList<>()).add(driver.threads().submit(pump));
+    streams.computeIfAbsent(handle, it -> new CopyOnWriteArrayList<>()).add(driver.threads().submit(task));
   }
 
   private Guard keep(JsonNode c, String name, Guard guard) {
@@ -335,7 +335,7 @@ final class Commands {
   private void observe(JsonNode c) throws InterruptedException {
     String stream = c.path("stream").asText();
     LeaderObserver seen = client(c).election(c.path("election").asText()).observe();
-    stream(c, () -> pump(stream, () -> {
+    stream(c, () -> forward(stream, () -> {
       Optional<Leader> leader = seen.next();
       ObjectNode fields = object();
       leader.ifPresentOrElse(it -> fields.put("value", it.text()), () -> fields.putNull("value"));
@@ -358,7 +358,7 @@ final class Commands {
       stream(c, () -> ended(stream, compacted));
       return;
     }
-    stream(c, () -> pump(stream, () -> {
+    stream(c, () -> forward(stream, () -> {
       Watch.Batch batch = watch.next();
       for (Event event : batch.events()) {
         ObjectNode fields = object().put("revision", Long.toUnsignedString(batch.revision()));
@@ -375,7 +375,7 @@ final class Commands {
   }
 
   /** Passes events on until the stream is over. */
-  private void pump(String stream, Step step) {
+  private void forward(String stream, Step step) {
     while (true) {
       try {
         step.run();

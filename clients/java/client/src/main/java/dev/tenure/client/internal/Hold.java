@@ -20,7 +20,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 public final class Hold {
   private final HeldLease held;
   private final boolean own;
-  private final LocalQueue.Turn turn;
+  private final LocalQueue.Permits permits;
   private final Signal lost = new Signal();
   private final long revision;
   private final AtomicInteger guards = new AtomicInteger(1);
@@ -29,17 +29,17 @@ public final class Hold {
   /** It is not certain how the lock is held. */
   private volatile boolean inDoubt;
 
-  private Hold(HeldLease held, boolean own, List<HeldLock> locks, long revision, LocalQueue.Turn turn) {
+  private Hold(HeldLease held, boolean own, List<HeldLock> locks, long revision, LocalQueue.Permits permits) {
     this.held = held;
     this.own = own;
     this.locks = List.copyOf(locks);
     this.revision = revision;
-    this.turn = turn;
+    this.permits = permits;
   }
 
   /** Makes the hold of what was granted, if the lease can be relied on at this moment; else gives it back. On the loop. */
-  static Hold of(HeldLease held, boolean own, List<HeldLock> locks, long revision, LocalQueue.Turn turn) {
-    Hold hold = new Hold(held, own, locks, revision, turn);
+  static Hold of(HeldLease held, boolean own, List<HeldLock> locks, long revision, LocalQueue.Permits permits) {
+    Hold hold = new Hold(held, own, locks, revision, permits);
     // Subscribe before the grant is recorded, so that no loss is missed.
     locks.forEach(it -> held.listen(it.token(), hold.lost));
     ClockReading now = MachineClock.read();
@@ -127,8 +127,8 @@ public final class Hold {
       finished.whenComplete((none, error) -> Futures.pass(null, failed != null ? failed : error, done));
     });
     return done.whenComplete((nothing, error) -> {
-      if (turn != null) {
-        turn.close();
+      if (permits != null) {
+        permits.close();
       }
     });
   }
@@ -241,8 +241,8 @@ public final class Hold {
     if (own) {
       core().background(held.revoke());
     }
-    if (turn != null) {
-      turn.close();
+    if (permits != null) {
+      permits.close();
     }
   }
 

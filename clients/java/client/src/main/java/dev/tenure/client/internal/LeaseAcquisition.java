@@ -13,7 +13,7 @@ import java.util.concurrent.CompletableFuture;
 /** Acquires under an existing lease, after other requests of this process for the same lock. Runs on the loop. */
 final class LeaseAcquisition extends Acquisition implements StandingRequest.Outcome {
   private final HeldLease held;
-  private LocalQueue.Turn turn;
+  private LocalQueue.Permits permits;
   private StandingRequest standing;
   private Loop.Timer limit = () -> {};
   private Runnable unlisten = () -> {};
@@ -42,7 +42,7 @@ final class LeaseAcquisition extends Acquisition implements StandingRequest.Outc
         }
       });
     }
-    turn = held.queue.enter(ask.locks, this::ask);
+    permits = held.queue.enter(ask.locks, this::ask);
   }
 
   private void ask() {
@@ -57,9 +57,9 @@ final class LeaseAcquisition extends Acquisition implements StandingRequest.Outc
 
   @Override
   public void granted(List<HeldLock> locks, long revision) {
-    turn.keep(locks.stream().map(HeldLock::name).toList());
+    permits.keep(locks.stream().map(HeldLock::name).toList());
     try {
-      succeed(Hold.of(held, false, locks, revision, turn));
+      succeed(Hold.of(held, false, locks, revision, permits));
     } catch (TenureException error) {
       fail(error);
     }
@@ -92,8 +92,8 @@ final class LeaseAcquisition extends Acquisition implements StandingRequest.Outc
   }
 
   private void close() {
-    if (turn != null) {
-      turn.close();
+    if (permits != null) {
+      permits.close();
     }
   }
 

@@ -7,24 +7,24 @@ import java.util.Map;
 
 /** Queues requests of one process for the same lock under the same lease, before they reach the cluster. On the loop. */
 final class LocalQueue {
-  /** The requests that hold or await a lock here; the first has its turn. */
-  private final Map<String, ArrayDeque<Turn>> queues = new HashMap<>();
+  /** The requests that hold or await a lock here; the first has the permit. */
+  private final Map<String, ArrayDeque<Permits>> queues = new HashMap<>();
 
-  /** The turns of one request at its locks, taken one after the other in the order of their names. */
-  final class Turn {
+  /** The permits of one request for its locks, acquired one after the other in the order of their names. */
+  final class Permits {
     private List<String> locks;
     private Runnable then;
     private int has;
     private boolean closed;
 
-    private Turn(List<String> locks, Runnable then) {
+    private Permits(List<String> locks, Runnable then) {
       this.locks = locks;
       this.then = then;
     }
 
     private void go() {
       while (!closed && has < locks.size()) {
-        ArrayDeque<Turn> queue = queues.computeIfAbsent(locks.get(has), name -> new ArrayDeque<>());
+        ArrayDeque<Permits> queue = queues.computeIfAbsent(locks.get(has), name -> new ArrayDeque<>());
         if (!queue.contains(this)) {
           queue.add(this);
         }
@@ -40,7 +40,7 @@ final class LocalQueue {
       }
     }
 
-    /** Lets the next request of this process have its turn. */
+    /** Gives the permits to the next requests of this process. */
     void close() {
       if (!closed) {
         closed = true;
@@ -48,7 +48,7 @@ final class LocalQueue {
       }
     }
 
-    /** Gives up the turns at the locks that were not granted. */
+    /** Gives up the permits of the locks that were not granted. */
     void keep(List<String> granted) {
       List<String> others = locks.stream().filter(name -> !granted.contains(name)).toList();
       locks = locks.stream().filter(granted::contains).toList();
@@ -57,7 +57,7 @@ final class LocalQueue {
     }
 
     private void leave(String name) {
-      ArrayDeque<Turn> queue = queues.get(name);
+      ArrayDeque<Permits> queue = queues.get(name);
       if (queue == null) {
         return;
       }
@@ -76,10 +76,10 @@ final class LocalQueue {
     return locks.stream().anyMatch(queues::containsKey);
   }
 
-  /** Queues for the locks, and runs {@code then} when all turns have come. */
-  Turn enter(List<String> locks, Runnable then) {
-    Turn turn = new Turn(locks.stream().sorted().distinct().toList(), then);
-    turn.go();
-    return turn;
+  /** Queues for the locks, and runs {@code then} once it has all permits. */
+  Permits enter(List<String> locks, Runnable then) {
+    Permits permits = new Permits(locks.stream().sorted().distinct().toList(), then);
+    permits.go();
+    return permits;
   }
 }

@@ -169,7 +169,7 @@ final class Session {
     long id = ++nextId;
     pending.put(id, new Pending(handler, MachineClock.now()));
     outgoing.add(request.deepCopy().put("id", id));
-    pump();
+    sendQueued();
     return id;
   }
 
@@ -232,7 +232,7 @@ final class Session {
   }
 
   /** Sends what is queued, several requests per message, one message at a time. */
-  private void pump() {
+  private void sendQueued() {
     if (sending || over || outgoing.isEmpty()) {
       return;
     }
@@ -261,7 +261,7 @@ final class Session {
       if (error != null) {
         close();
       } else {
-        pump();
+        sendQueued();
       }
     }));
   }
@@ -301,7 +301,7 @@ final class Session {
     } else if (message.has("leader") && member != 0) {
       events.leaderMoved(this);
     }
-    pump();
+    sendQueued();
   }
 
   private void tell(long id, Response response) {
