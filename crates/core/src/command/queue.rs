@@ -193,7 +193,12 @@ impl Machine {
         &self,
         place: SlabIndex,
     ) -> impl Iterator<Item = (SlabIndex, &WaitRecord)> {
-        let mut next = Some(self.places.at(place).first);
+        self.waits_from(self.places.at(place).first)
+    }
+
+    /// The waits of a place from one of them on.
+    fn waits_from(&self, first: SlabIndex) -> impl Iterator<Item = (SlabIndex, &WaitRecord)> {
+        let mut next = Some(first);
         core::iter::from_fn(move || {
             let slot = next?;
             let wait = self.waits.at(slot);
@@ -544,7 +549,7 @@ impl Machine {
 
     pub(super) fn queued_answer(&self, place: SlabIndex) -> Answer {
         let record = self.places.at(place);
-        let ahead = self.waits_of(place).map(|(slot, _)| self.count_ahead(slot));
+        let ahead = self.waits_from(record.first).map(|(slot, _)| self.count_ahead(slot));
         let ahead = if record.any { ahead.min() } else { ahead.max() };
         Answer::Queued(outcome::Queued {
             lease: self.lease_grant(record.lease),

@@ -14,6 +14,9 @@ use crate::event::TimeLabel;
 /// The size at which a segment is closed: small enough to skip through, large enough to keep segments few.
 const SEGMENT_BYTES: usize = 64 * 1024;
 
+/// Room for the last record of a segment, which crosses that size. Without it the segment would be copied to grow.
+const LAST_BYTES: usize = 4 * 1024;
+
 /// The least distance between two marks of a segment. Every turn reads the newest records, so the way to them is short.
 const MARK_BYTES: usize = 2 * 1024;
 
@@ -197,7 +200,7 @@ impl History {
     fn begin(&mut self, revision: Revision) {
         if self.open.bytes.len() >= SEGMENT_BYTES {
             let open = core::mem::take(&mut self.open);
-            self.open.bytes.reserve(SEGMENT_BYTES);
+            self.open.bytes.reserve(SEGMENT_BYTES + LAST_BYTES);
             self.closed.push_back(Arc::new(open));
         }
         if self.open.bytes.is_empty() {

@@ -30,7 +30,13 @@ impl LinkedList {
         slab: &mut Slab<T>,
         slot: SlabIndex,
     ) {
-        self.insert_after::<L, T>(slab, self.last, slot);
+        *slab.at_mut(slot).link_mut() = ListLink { before: self.last, after: None };
+        match self.last {
+            Some(last) => slab.at_mut(last).link_mut().after = Some(slot),
+            None => self.first = Some(slot),
+        }
+        self.last = Some(slot);
+        self.len += 1;
     }
 
     /// Inserts a record after another one, or at the front.
