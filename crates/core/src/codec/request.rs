@@ -42,7 +42,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
 }
 
 /// Decodes a request, and returns with it the bytes of its command, by which the machine recognises a repetition.
-#[inline]
+#[inline(always)]
 pub(crate) fn decode_with_command(bytes: &[u8]) -> Result<(Request<'_>, &[u8]), Malformed> {
     let mut reader = Reader::new(bytes);
     let (principal, id) = get_head(&mut reader)?;
