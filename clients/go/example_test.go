@@ -274,6 +274,18 @@ func ExampleClient_Revoke() {
 	fmt.Println(err)
 }
 
+func ExampleClient_History() {
+	past, err := client.History(ctx, "deploy", tenure.Since(time.Now().Add(-2*time.Hour)), tenure.OnlyLosses())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, batch := range past.Batches {
+		for _, event := range batch.Events {
+			fmt.Println(event.At, event.Client, event.Cause, event.By, event.Reason)
+		}
+	}
+}
+
 func ExampleRetryable() {
 	_, err := client.Lock(ctx, "deploy", tenure.NoWait())
 	if tenure.Retryable(err) {
