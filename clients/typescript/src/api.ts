@@ -1,5 +1,5 @@
 /** Lists what the package exports. */
-export { Client, type ForceOptions, type OperatorOptions } from "./client.js";
+export { Client, type ExplainOptions, type ForceOptions, type OperatorOptions } from "./client.js";
 export type { Duration } from "./duration.js";
 export { Election, Leadership, Observer, type Leader } from "./election.js";
 export {
@@ -23,4 +23,15 @@ export type { Standing } from "./lease_state.js";
 export type { Cause, Loss } from "./loss.js";
 export type { ClientOptions, LeaseTimes, LockOptions, PoolOptions, UpgradeOptions } from "./options.js";
 export { Watch, type WatchBatch, type WatchEvent, type WatchOptions } from "./watch.js";
-export type { Content, DrainShown, Explained, Holder, HolderShown, LockShown, RingLink, WaiterShown } from "./wire.js";
+export type {
+  ChainStep,
+  Content,
+  DrainShown,
+  Explained,
+  Holder,
+  HolderShown,
+  LockShown,
+  ProgressShown,
+  RingLink,
+  WaiterShown,
+} from "./wire.js";

@@ -8,7 +8,7 @@ import { Election } from "./election.js";
 import type { Guard } from "./guard.js";
 import { Key } from "./key.js";
 import { heldAsNull, Lease } from "./lease.js";
-import { checkedName } from "./names.js";
+import { checkedLease, checkedName } from "./names.js";
 import { lockRequest, optionsFromEnvironment, settingsOf } from "./options.js";
 import type { ClientOptions, LeaseTimes, LockOptions, PoolOptions } from "./options.js";
 import { randomKey } from "./platform/platform.js";
@@ -29,6 +29,12 @@ export interface ForceOptions {
   by?: string;
   /** At once, without letting the holder stop first. Only a fence protects the resource then. */
   now?: boolean;
+}
+
+/** To whom a lock is explained. */
+export interface ExplainOptions {
+  /** A lease that waits: the answer says who is before it, and its own position. */
+  lease?: string | { readonly id: string };
 }
 
 /** Who decided what an operator does. */
@@ -166,8 +172,9 @@ export class Client {
   }
 
   /** Explains a lock: who has it, who waits, and when it can be free. */
-  async explain(lock: string): Promise<Explained> {
-    const { answer } = await this.core.call({ explain: { lock: checkedName(lock) } }, HARMLESS);
+  async explain(lock: string, { lease }: ExplainOptions = {}): Promise<Explained> {
+    const which = { lock: checkedName(lock), ...(lease === undefined ? {} : { lease: checkedLease(lease) }) };
+    const { answer } = await this.core.call({ explain: which }, HARMLESS);
     if (answer.explained === undefined) throw new StrangeAnswer();
     return answer.explained;
   }

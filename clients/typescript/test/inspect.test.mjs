@@ -1,0 +1,87 @@
+// Tests what operators and cautious programs read and end, against a real server.
+import test, { after, before } from "node:test";
+import assert from "node:assert/strict";
+import { Client, Invalid, Refused } from "../dist/esm/index.js";
+import { sleep, startServer } from "./server.mjs";
+
+let server;
+let client;
+let other;
+before(async () => {
+  server = await startServer();
+  client = await Client.connect({ addresses: server.address, name: "tests" });
+  other = await Client.connect({ addresses: server.address, name: "other" });
+});
+after(async () => {
+  try {
+    await Promise.all([client.close(), other.close()]);
+  } finally {
+    await server.stop();
+  }
+});
+
+const refusedWith = (reason) => (error) => error instanceof Refused && error.reason === reason && error.effect === "none";
+const invalidBy = (reason) => (error) => error instanceof Invalid && error.reason === reason;
+const waiting = async (lock, count) => {
+  while (((await client.show(lock))?.waiting ?? 0) !== count) await sleep(10);
+};
+
+test("an explanation names the waiters and their places, and the progress of the holder", async () => {
+  assert.deepEqual((await client.explain("gpus")).ahead, []);
+  const held = await client.lock("gpus", { slots: 4, take: 4, minHold: 1, maxHold: "1m", lockDelay: "1s", progressWithin: "1m" });
+  const plain = other.lock("gpus", { slots: 4, take: 3, supersede: "main", wait: "1m" });
+  await waiting("gpus", 1);
+  const lease = await other.lease();
+  const urgent = lease.lock("gpus", { slots: 4, priority: 3 });
+  await waiting("gpus", 2);
+
+  const explained = await client.explain("gpus");
+  const [holder] = explained.lock.holders;
+  assert.equal(explained.lock.slots, 4);
+  assert.deepEqual([holder.max_hold_ms, holder.min_hold_ms, holder.lock_delay_ms], [60_000, 1, 1_000]);
+  assert.deepEqual([holder.progress.number, holder.progress.within_ms], ["0", 60_000]);
+  assert.ok(holder.progress.left_ms > 0 && holder.progress.still_ms >= 0 && holder.renewed_ms >= 0);
+  const [first, second] = explained.ahead;
+  assert.deepEqual([first.lease, first.priority, first.take, first.ahead], [lease.id, 3, undefined, 0]);
+  assert.deepEqual([second.take, second.slots, second.supersede, second.ahead], [3, 4, "main", 1]);
+  assert.deepEqual([second.client, second.behind, second.locks], ["other", first.place, ["gpus"]]);
+  assert.ok(second.passable_ms > 0 && second.left_ms <= 60_000);
+  assert.ok(explained.free_at_latest_ms > 0 && explained.own === undefined);
+  assert.deepEqual(explained.chain, [{ lock: "gpus", client: "tests", lease: held.lease }]);
+  const own = await client.explain("gpus", { lease: second.lease });
+  assert.deepEqual([own.own.lease, own.ahead.map((it) => it.lease)], [second.lease, [first.lease]]);
+  await assert.rejects(client.explain("gpus", { lease: "none" }), invalidBy("INVALID_FIELD"));
+  await held.release();
+  await (await urgent).release();
+  await (await plain).release();
+  await lease.release();
+});
+
+test("a hold goes to the waiter that an explanation names", async () => {
+  const held = await client.lock("hand over");
+  const next = other.lock("hand over");
+  await waiting("hand over", 1);
+  const token = await held.handOn((await client.explain("hand over")).ahead[0].lease);
+  const guard = await next;
+  assert.equal(guard.token, token);
+  await guard.release();
+});
+
+test("an explanation shows the closed prefix, and for what the holder waits", async () => {
+  const lease = await client.lease();
+  const x = await lease.lock("db/x");
+  const y = await other.lock("db/y");
+  const waits = lease.lock("db/y");
+  await waiting("db/y", 1);
+  const { chain, free_if_silent_ms } = await other.explain("db/x");
+  assert.deepEqual(chain.map((it) => [it.lock, it.client]), [["db/x", "tests"], ["db/y", "other"]]);
+  assert.ok(free_if_silent_ms <= 15_000);
+  await y.release();
+  await (await waits).release();
+  await client.drain("db/", "new disks");
+  const { drained } = await other.explain("db/x");
+  assert.deepEqual([drained.prefix, drained.by, drained.reason], ["db/", "tests", "new disks"]);
+  await client.undrain("db/");
+  await x.release();
+  await lease.release();
+});
