@@ -1,5 +1,5 @@
 /** Lists what the package exports. */
-export { Client, type ExplainOptions, type ForceOptions, type OperatorOptions } from "./client.js";
+export { Client, type ExplainOptions, type ForceOptions, type OperatorOptions, type RevokeOptions } from "./client.js";
 export type { Duration } from "./duration.js";
 export { Election, Leadership, Observer, type Leader } from "./election.js";
 export {

@@ -37,6 +37,16 @@ export interface ExplainOptions {
   lease?: string | { readonly id: string };
 }
 
+/** How a lease of another client is ended. */
+export interface RevokeOptions {
+  /** The reason, for the record and for the holder. */
+  reason: string;
+  /** Who decided this. The client's name unless set. */
+  by?: string;
+  /** At once, without letting the holder stop first. Only a fence protects the resource then. */
+  now?: boolean;
+}
+
 /** Who decided what an operator does. */
 export interface OperatorOptions {
   /** The name for the history. The client's name unless set. */
@@ -187,6 +197,18 @@ export class Client {
     const { answer } = await this.core.call(command, { by: "key", key: randomKey() });
     if (answer.forced === undefined) throw new StrangeAnswer();
     return answer.forced.left_ms;
+  }
+
+  /**
+   * Ends the lease of another client and everything bound to it. The holder is told who did it and why; its locks pass on
+   * when it has stopped, or when the lease would have ended.
+   */
+  async revoke(lease: string | { readonly id: string }, { reason, by, now }: RevokeOptions): Promise<void> {
+    if (typeof reason !== "string") throw new Invalid("INVALID_FIELD", "reason is missing: the lease is another client's");
+    const revoke = { lease: checkedLease(lease), reason, by: by ?? this.name };
+    const command = { revoke: now ? { ...revoke, now } : revoke };
+    const { answer } = await this.core.call(command, { by: "key", key: randomKey() });
+    if (answer.revoked === undefined) throw new StrangeAnswer();
   }
 
   /**

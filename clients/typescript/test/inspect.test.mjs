@@ -1,7 +1,7 @@
 // Tests what operators and cautious programs read and end, against a real server.
 import test, { after, before } from "node:test";
 import assert from "node:assert/strict";
-import { Client, Invalid, Refused } from "../dist/esm/index.js";
+import { Client, Invalid, Lost, Refused } from "../dist/esm/index.js";
 import { sleep, startServer } from "./server.mjs";
 
 let server;
@@ -84,4 +84,25 @@ test("an explanation shows the closed prefix, and for what the holder waits", as
   await client.undrain("db/");
   await x.release();
   await lease.release();
+});
+
+test("the lease of another client is revoked, with and without letting it stop first", async () => {
+  const held = await client.lock("revoked");
+  await other.revoke(held.lease, { reason: "not needed" });
+  const lost = await held.lost();
+  assert.deepEqual([lost.cause, lost.by, lost.reason], ["revoked", "other", "not needed"]);
+  // The holder has not said yet that its work has stopped.
+  assert.equal(await other.tryLock("revoked"), null);
+  await assert.rejects(held.release(), Lost);
+  await (await other.lock("revoked", { wait: "10s" })).release();
+
+  const again = await client.lock("revoked at once");
+  await other.revoke(again.lease, { reason: "the machine is gone", by: "ana", now: true });
+  const next = await other.tryLock("revoked at once");
+  assert.ok(next !== null && next.token > again.token);
+  assert.equal((await again.lost()).by, "ana");
+  await assert.rejects(other.revoke(again.lease, { reason: "again" }), refusedWith("LEASE_NOT_FOUND"));
+  await assert.rejects(other.revoke("x", { reason: "no lease" }), invalidBy("INVALID_FIELD"));
+  await assert.rejects(again.release(), Lost);
+  await next.release();
 });
