@@ -17,6 +17,7 @@ export {
   type Tried,
 } from "./errors.js";
 export { Guard, type HeldLock } from "./guard.js";
+export type { HistoryOptions, Past } from "./history.js";
 export { Key, type KeyValue, type PutOptions, type WriteOptions } from "./key.js";
 export { Lease } from "./lease.js";
 export type { Standing } from "./lease_state.js";

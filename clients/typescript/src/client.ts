@@ -6,6 +6,7 @@ import { milliseconds, type Duration } from "./duration.js";
 import { Invalid, Lost, StillHeld, StrangeAnswer, Unknown, type Tried } from "./errors.js";
 import { Election } from "./election.js";
 import type { Guard } from "./guard.js";
+import { readHistory, type HistoryOptions, type Past } from "./history.js";
 import { Key } from "./key.js";
 import { heldAsNull, Lease } from "./lease.js";
 import { checkedLease, checkedName } from "./names.js";
@@ -189,6 +190,18 @@ export class Client {
     return answer.explained;
   }
 
+  /**
+   * Reads what happened to a lock, or with `prefix` to every lock whose name starts so (also the empty prefix): the newest
+   * revisions, from the cluster and from the archive of the member that answers.
+   *
+   * ```ts
+   * const { batches } = await client.history("deploy", { since: Date.now() - 7_200_000, lost: true });
+   * ```
+   */
+  history(lock: string, options: HistoryOptions = {}): Promise<Past> {
+    return readHistory(this.core, lock, options);
+  }
+
   /** Takes a lock away from its holder. Resolves with how long it is not granted at most, in milliseconds. */
   async force(lock: string, { token, reason, by, now }: ForceOptions): Promise<number> {
     const force = { lock: checkedName(lock), token: String(token), reason, by: by ?? this.name };
@@ -245,10 +258,7 @@ export class Client {
 
   /** The prefixes that are closed, with how many holders are left below each. */
   async drains(): Promise<readonly DrainShown[]> {
-    const { core } = this;
-    const session = await core.session(nowMs() + core.settings.timeoutMs);
-    if (session === undefined) throw core.noSession();
-    const page = await core.http.json(session.address, "GET", "/v1/drains", undefined, core.settings.timeoutMs);
+    const page = await this.core.http.query("/v1/drains");
     return (page as { drains: DrainShown[] }).drains;
   }
 

@@ -20,6 +20,8 @@ export interface WatchEvent {
   /** Who took a lock away or revoked a lease, and the reason they gave. */
   readonly by?: string;
   readonly reason?: string;
+  /** When it happened, by the wall clock of the leader of that moment. A label: no decision depends on it. */
+  readonly at?: Date;
   /** Everything that the member sent. */
   readonly raw: Readonly<Record<string, unknown>>;
 }
@@ -150,13 +152,14 @@ export class Watch implements AsyncIterableIterator<WatchBatch> {
   }
 }
 
-function watchEvent(raw: Record<string, unknown>): WatchEvent {
+/** Reads one event of a member. */
+export function watchEvent(raw: Record<string, unknown>): WatchEvent {
   const text = (field: string): string | undefined => raw[field] as string | undefined;
   const bytes = (field: string): Uint8Array | undefined =>
     raw[field] === undefined && raw[`${field}_base64`] === undefined
       ? undefined
       : contentBytes(text(field), text(`${field}_base64`));
-  const token = text("token");
+  const [token, at] = [text("token"), text("at")];
   const event = {
     cause: text("cause") ?? "",
     lock: text("lock"),
@@ -169,6 +172,7 @@ function watchEvent(raw: Record<string, unknown>): WatchEvent {
     metadata: bytes("metadata"),
     by: text("by"),
     reason: text("reason"),
+    at: at === undefined ? undefined : new Date(at),
     raw,
   };
   return Object.fromEntries(Object.entries(event).filter(([, value]) => value !== undefined)) as unknown as WatchEvent;

@@ -106,3 +106,37 @@ test("the lease of another client is revoked, with and without letting it stop f
   await assert.rejects(again.release(), Lost);
   await next.release();
 });
+
+test("the history is searched by time, client and loss", async () => {
+  const began = Date.now();
+  await (await client.lock("past/x")).release();
+  const held = await client.lock("past/x");
+  await other.force("past/x", { token: held.token, reason: "stuck" });
+  await held.lost();
+  await assert.rejects(held.release(), Lost);
+  await (await other.lock("past/x")).release();
+
+  const history = async (options) => {
+    const { batches } = await other.history("past/x", options);
+    assert.ok(batches.every((it, at) => at === 0 || it.revision > batches[at - 1].revision));
+    // Whether the last request has to queue depends on when the release before it arrives.
+    return batches.flatMap((it) => it.events).filter((it) => it.cause !== "queued");
+  };
+  const causes = async (options) => (await history(options)).map((it) => it.cause);
+  const whole = await causes();
+  assert.equal(whole[0], "granted");
+  const [forced, ...more] = await history({ lost: true });
+  assert.deepEqual([forced.cause, forced.by, forced.reason, forced.token, more], ["forced", "other", "stuck", held.token, []]);
+  assert.ok(Math.abs(forced.at - began) < 60_000);
+  assert.deepEqual(await causes({ client: "oth" }), ["granted", "released"]);
+  assert.deepEqual(await causes({ limit: 1 }), whole.slice(-1));
+  assert.deepEqual(await causes({ since: new Date(began - 60_000), until: Date.now() + 60_000 }), whole);
+  assert.deepEqual(await causes({ until: began - 60_000 }), []);
+  const past = await other.history("past/", { prefix: true, lost: true });
+  assert.equal(past.batches.length, 1);
+  assert.deepEqual(past.missing, []);
+  assert.ok(past.archiveBegins > 0n && past.archiveBeginsAt instanceof Date);
+  await assert.rejects(other.history("past/x", { limit: 0 }), invalidBy("INVALID_FIELD"));
+  await assert.rejects(other.history("past/x", { since: new Date("never") }), invalidBy("INVALID_FIELD"));
+  await assert.rejects(other.history(""), invalidBy("INVALID_NAME"));
+});
