@@ -23,7 +23,7 @@ export { Lease } from "./lease.js";
 export type { Standing } from "./lease_state.js";
 export type { Cause, Loss } from "./loss.js";
 export type { ClientOptions, LeaseTimes, LockOptions, PoolOptions, UpgradeOptions } from "./options.js";
-export { Watch, type WatchBatch, type WatchEvent, type WatchOptions } from "./watch.js";
+export { Watch, type PreviousContent, type WatchBatch, type WatchEvent, type WatchOptions } from "./watch.js";
 export type {
   ChainStep,
   Content,

@@ -140,3 +140,22 @@ test("the history is searched by time, client and loss", async () => {
   await assert.rejects(other.history("past/x", { since: new Date("never") }), invalidBy("INVALID_FIELD"));
   await assert.rejects(other.history(""), invalidBy("INVALID_NAME"));
 });
+
+test("a watch tells the previous value where it is asked to", async () => {
+  const text = (bytes) => new TextDecoder().decode(bytes);
+  const key = client.key("watched");
+  const watch = client.watch("watched", { previous: true });
+  const plain = client.watch("watched");
+  await Promise.all([watch.started(), plain.started()]);
+  await key.put("v1");
+  const { modified } = await key.get();
+  await key.put(new Uint8Array([0xff, 0xfe]));
+  await key.delete();
+  const next = async (from) => (await from.next()).value.events[0];
+  assert.equal((await next(watch)).previous, undefined);
+  const second = (await next(watch)).previous;
+  assert.deepEqual([text(second.value), second.modified], ["v1", modified]);
+  assert.deepEqual([...(await next(watch)).previous.value], [0xff, 0xfe]);
+  for (let at = 0; at < 3; at += 1) assert.equal((await next(plain)).previous, undefined);
+  await Promise.all([watch.return(), plain.return()]);
+});
