@@ -4,6 +4,7 @@ export type { Duration } from "./duration.js";
 export { Election, Leadership, Observer, type Leader } from "./election.js";
 export {
   Closed,
+  FenceFailed,
   Invalid,
   Lost,
   Refused,
