@@ -275,9 +275,26 @@ public final class Client implements AutoCloseable {
    * @throws InterruptedException if the thread is interrupted
    */
   public Explanation explain(String lock) throws InterruptedException {
-    AskOptions.checkName(lock);
+    return explained(Json.object().put("lock", lock));
+  }
+
+  /**
+   * Explains a lock to a lease: who is before it in the queue, and its own position.
+   *
+   * @param lock its name
+   * @param lease the id of the lease
+   * @return the explanation
+   * @throws InterruptedException if the thread is interrupted
+   */
+  public Explanation explain(String lock, String lease) throws InterruptedException {
+    AskOptions.checkLease(lease);
+    return explained(Json.object().put("lock", lock).put("lease", lease));
+  }
+
+  private Explanation explained(ObjectNode which) throws InterruptedException {
+    AskOptions.checkName(which.path("lock").asText());
     ObjectNode command = Json.object();
-    command.putObject("explain").put("lock", lock);
+    command.set("explain", which);
     return Explanation.of(Futures.await(core.request(command, "explained", Identity.HARMLESS), () -> {}));
   }
 
