@@ -357,6 +357,40 @@ public final class Client implements AutoCloseable {
   }
 
   /**
+   * Ends the lease of another client and everything bound to it. The holder is told the reason and this client's name; its
+   * locks pass on when it has stopped, or when the lease would have ended.
+   *
+   * @param lease the id of the lease
+   * @param reason why, for the record and for the holder
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void revoke(String lease, String reason) throws InterruptedException {
+    revoke(lease, reason, false);
+  }
+
+  /**
+   * Ends the lease of another client at once, without letting its holder stop first. Only a fence protects the resource
+   * then.
+   *
+   * @param lease the id of the lease
+   * @param reason why, for the record and for the holder
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void revokeNow(String lease, String reason) throws InterruptedException {
+    revoke(lease, reason, true);
+  }
+
+  private void revoke(String lease, String reason, boolean now) throws InterruptedException {
+    AskOptions.checkLease(lease);
+    ObjectNode command = Json.object();
+    ObjectNode revoke = command.putObject("revoke").put("lease", lease).put("reason", reason).put("by", name());
+    if (now) {
+      revoke.put("now", true);
+    }
+    Futures.await(core.request(command, "revoked", Identity.random()), () -> {});
+  }
+
+  /**
    * Sets how many slots a semaphore has, also while it is used. From then on this number counts, whatever number a
    * request names. More slots are granted at once. With fewer, every holder keeps its slots, and a client that waits for
    * more slots than there are is refused. Needs feature level 11.

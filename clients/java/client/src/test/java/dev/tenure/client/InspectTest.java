@@ -1,6 +1,7 @@
 package dev.tenure.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
@@ -16,6 +17,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInfo;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 
 /** What operators and cautious programs read and end, against a real cluster. */
 @Timeout(30)
@@ -130,5 +132,32 @@ class InspectTest {
       ana.undrain("db/");
       x.check();
     }
+  }
+
+  @Test
+  void theLeaseOfAnotherClientIsRevokedWithAndWithoutLettingItStopFirst() throws Exception {
+    Guard held = ana.lock(lock);
+    ben.revoke(held.lease(), "not needed");
+    Lost lost = held.ended().get(5, TimeUnit.SECONDS);
+    assertEquals(Lost.told(Cause.REVOKED, "ben", "not needed"), lost);
+    // The holder has not said yet that its work has stopped.
+    assertTrue(ben.tryLock(lock).isEmpty());
+    assertThrows(LostException.class, held::close);
+    ben.lock(lock).release();
+
+    Guard again = ana.lock(lock);
+    ben.revokeNow(again.lease(), "the machine is gone");
+    try (Guard next = ben.tryLock(lock).orElseThrow()) {
+      assertTrue(next.token() > again.token());
+    }
+    assertEquals(Optional.of("ben"), again.ended().get(5, TimeUnit.SECONDS).by());
+    assertThrows(LostException.class, again::close);
+    assertRefused("LEASE_NOT_FOUND", () -> ben.revoke(again.lease(), "again"));
+    assertRefused("INVALID_FIELD", () -> ben.revoke("x", "no lease"));
+  }
+
+  private static void assertRefused(String reason, Executable call) {
+    TenureException refused = assertThrows(TenureException.class, call);
+    assertEquals(List.of(reason, Effect.NONE), List.of(refused.reason(), refused.effect()));
   }
 }
