@@ -319,6 +319,27 @@ public final class Client implements AutoCloseable {
   }
 
   /**
+   * Begins a search of what happened to a lock: its newest revisions, from the cluster and from the archive of the member
+   * that answers.
+   *
+   * @param lock its name
+   * @return the search
+   */
+  public HistoryRequest history(String lock) {
+    return new HistoryRequest(core, lock, false);
+  }
+
+  /**
+   * Begins a search of what happened to all locks whose names begin so.
+   *
+   * @param prefix the beginning; empty for all
+   * @return the search
+   */
+  public HistoryRequest historyPrefix(String prefix) {
+    return new HistoryRequest(core, prefix, true);
+  }
+
+  /**
    * Takes a lock away from its holder, who is told the reason. The lock is revoking until the holder has stopped, or
    * until its lease would have ended.
    *

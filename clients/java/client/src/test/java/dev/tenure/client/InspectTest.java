@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.time.Instant;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -154,6 +155,55 @@ class InspectTest {
     assertThrows(LostException.class, again::close);
     assertRefused("LEASE_NOT_FOUND", () -> ben.revoke(again.lease(), "again"));
     assertRefused("INVALID_FIELD", () -> ben.revoke("x", "no lease"));
+  }
+
+  @Test
+  void theHistoryIsSearchedByTimeClientAndLoss() throws Exception {
+    Instant began = Instant.now();
+    ana.lock("past/x").release();
+    Guard held = ana.lock("past/x");
+    ben.force("past/x", held.token(), "stuck");
+    held.ended().get(5, TimeUnit.SECONDS);
+    assertThrows(LostException.class, held::close);
+    ben.lock("past/x").release();
+
+    List<String> whole = causes(ben.history("past/x"));
+    assertEquals("granted", whole.get(0));
+    assertEquals(List.of("forced"), causes(ben.history("past/x").lost()));
+    assertEquals(List.of("granted", "released"), causes(ben.history("past/x").ofClient("be")));
+    assertEquals(whole.subList(whole.size() - 1, whole.size()), causes(ben.history("past/x").limit(1)));
+    Instant early = began.minus(MINUTE);
+    assertEquals(whole, causes(ben.history("past/x").since(early).until(began.plus(MINUTE))));
+    assertEquals(List.of(), causes(ben.history("past/x").until(early)));
+    Past past = ben.historyPrefix("past/").lost().read();
+    Event forced = past.batches().get(0).events().get(0);
+    assertEquals(List.of(Optional.of("ben"), Optional.of("stuck")), List.of(forced.by(), forced.reason()));
+    assertEquals(Optional.of(held.lease()), forced.lease());
+    assertTrue(Duration.between(began, forced.at().orElseThrow()).abs().compareTo(MINUTE) < 0);
+    assertTrue(past.archiveBegins().isPresent() && past.archiveBeginsAt().isPresent() && past.missing().isEmpty());
+    assertRefused("INVALID_FIELD", () -> ben.history("past/x").limit(0));
+    assertRefused("INVALID_FIELD", () -> ben.history("past/x").since(Instant.EPOCH.minusSeconds(1)));
+    assertRefused("INVALID_NAME", () -> ben.history(""));
+  }
+
+  private static List<String> causes(HistoryRequest search) throws InterruptedException {
+    List<Watch.Batch> batches = search.read().batches();
+    List<Long> revisions = batches.stream().map(Watch.Batch::revision).toList();
+    assertEquals(revisions.stream().sorted().toList(), revisions);
+    // Whether the last request has to queue depends on when the release before it arrives.
+    return batches.stream().flatMap(it -> it.events().stream()).map(Event::cause).filter(it -> !it.equals("queued")).toList();
+  }
+
+  @Test
+  void aWatchTellsThePreviousValueWhereItIsAskedTo() throws Exception {
+    try (Watch watch = ana.watch(lock).withPrevious().start(); Watch plain = ana.watch(lock).start()) {
+      ana.key(lock).put("v1");
+      ana.key(lock).put("v2");
+      assertEquals(Optional.empty(), watch.next().events().get(0).previous());
+      assertEquals(Optional.of("v1"), watch.next().events().get(0).previous());
+      plain.next();
+      assertEquals(Optional.empty(), plain.next().events().get(0).previous());
+    }
   }
 
   private static void assertRefused(String reason, Executable call) {

@@ -9,6 +9,8 @@ import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.Instant;
+import java.time.format.DateTimeParseException;
 import java.util.Base64;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -69,6 +71,15 @@ public final class Json {
   /** Reads a time in milliseconds, which may be absent. */
   public static Optional<Duration> millis(JsonNode object, String field) {
     return object.hasNonNull(field) ? Optional.of(Duration.ofMillis(object.path(field).asLong())) : Optional.empty();
+  }
+
+  /** Reads a time of the wall clock, which may be absent. One that cannot be read is none: such times are labels. */
+  public static Optional<Instant> time(JsonNode object, String field) {
+    try {
+      return optional(object, field).map(Instant::parse);
+    } catch (DateTimeParseException unreadable) {
+      return Optional.empty();
+    }
   }
 
   /** Reads a small number, which may be absent. */
