@@ -13,7 +13,19 @@ with client.lock("deploy") as guard:
 from ._held import HeldLock
 from ._loss import Loss
 from .client import Client, Observer, Watch
-from .errors import Closed, Compacted, Error, Invalid, Lost, Refused, StillHeld, Timeout, Unavailable, Unknown
+from .errors import (
+    Closed,
+    Compacted,
+    Error,
+    FenceFailed,
+    Invalid,
+    Lost,
+    Refused,
+    StillHeld,
+    Timeout,
+    Unavailable,
+    Unknown,
+)
 from .guard import Guard, Leadership, Lease, Lock, LossEvent
 from .values import Batch, Drain, Event, Holder, KeyValue, Leader, LockInfo
 
@@ -27,6 +39,7 @@ __all__ = [
     "Drain",
     "Error",
     "Event",
+    "FenceFailed",
     "Guard",
     "HeldLock",
     "Holder",

@@ -4,6 +4,7 @@ import base64
 import copy
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 
+from ._held import HeldLock
 from ._lease_timing import LeaseTiming
 from ._settings import Settings, us
 from .errors import Invalid
@@ -87,6 +88,7 @@ class Ask:
         grace: Optional[float] = None,
         independent: bool = False,
         on_queued: Optional[Callable[[int], object]] = None,
+        fence: Optional[Callable[[HeldLock], object]] = None,
         election: bool = False,
     ) -> None:
         if not names:
@@ -114,6 +116,7 @@ class Ask:
         self.timeout_us = None if timeout is None else min(us(timeout, "timeout"), FAR_US)
         self.timing: LeaseTiming = settings.timing(ttl, window, grace)
         self.on_queued = on_queued
+        self.fence = fence
         self.fields: Json = {}
         if metadata is not None:
             self.fields.update(content("metadata", metadata))

@@ -103,7 +103,7 @@ class Client(BaseClient):
 
         `wait` seconds are spent in the queue at most: without it there is no limit, 0 does not queue. `timeout` bounds the
         whole call. Further: `ttl`, `shared`, `slots`, `take`, `metadata`, `max_hold`, `min_hold`, `lock_delay`, `priority`,
-        `supersede`, `progress_within`, `window`, `grace`, `independent`, `on_queued`. Durations are seconds.
+        `supersede`, `progress_within`, `window`, `grace`, `independent`, `on_queued`, `fence`. Durations are seconds.
         """
         return Lock(self._live_engine, Ask(self._settings, names, **options))
 
