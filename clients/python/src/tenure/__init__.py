@@ -27,7 +27,7 @@ from .errors import (
     Unknown,
 )
 from .guard import Guard, Leadership, Lease, Lock, LossEvent
-from .values import Batch, Drain, Event, Holder, KeyValue, Leader, LockInfo
+from .values import Batch, Drain, Event, Holder, KeyValue, Leader, LockInfo, Past
 
 __version__ = "0.1.0"
 
@@ -54,6 +54,7 @@ __all__ = [
     "LossEvent",
     "Lost",
     "Observer",
+    "Past",
     "Refused",
     "StillHeld",
     "Timeout",

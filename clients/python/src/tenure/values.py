@@ -1,10 +1,10 @@
 """Defines what the cluster shows: keys, leaders, locks and changes."""
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._ask import content_of
 
-__all__ = ["Batch", "Drain", "Event", "Holder", "KeyValue", "Leader", "LockInfo"]
+__all__ = ["Batch", "Drain", "Event", "Holder", "KeyValue", "Leader", "LockInfo", "Past"]
 
 
 class KeyValue(NamedTuple):
@@ -115,6 +115,17 @@ class Batch(NamedTuple):
 
     revision: int
     events: List[Event]
+
+
+class Past(List[Batch]):
+    """What is known of the past: the changes of each revision, the oldest first."""
+
+    archive_begins: Optional[int] = None
+    """The revision from which on the member has the events of these locks; `None` if it has no archive."""
+    archive_begins_at: Optional[str] = None
+    """The time of the first event from there on, in UTC, by the wall clock of that moment's leader."""
+    missing: Sequence[Tuple[int, int]] = ()
+    """What the member could not record: the first revision, and the one after the last. Another member may have them."""
 
 
 def batch(shown: Dict[str, Any]) -> Batch:

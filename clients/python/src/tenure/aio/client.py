@@ -7,13 +7,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Coroutine, List, Optional, Type, TypeVar
 
 from .. import _operations
-from .._ask import ANY, POOL, Ask, Value, check_name
+from .._ask import ANY, POOL, Ask, Value, check_name, is_number
 from .._base import BaseClient, BaseGuard, BaseLease
 from .._engine import Engine
+from .._operations import Time
 from .._settings import us
 from .._watching import LeaderFeed, WatchFeed
-from ..errors import Closed
-from ..values import Batch, Drain, KeyValue, Leader, LockInfo
+from ..errors import Closed, Invalid
+from ..values import Batch, Drain, KeyValue, Leader, LockInfo, Past
 from ..values import leader as read_leader
 from .guard import Campaign, Guard, Lease, Lock, finished
 
@@ -236,9 +237,27 @@ class Client(BaseClient):
         """Lists the locks that are held or awaited."""
         return await self._do(lambda engine: _operations.locks(engine, prefix))
 
-    async def history(self, lock: str) -> List[Batch]:
-        """What happened to a lock, the newest last."""
-        return await self._do(lambda engine: _operations.history(engine, check_name(lock)))
+    async def history(
+        self,
+        lock: str,
+        *,
+        prefix: bool = False,
+        since: Optional[Time] = None,
+        until: Optional[Time] = None,
+        client: Optional[str] = None,
+        lost: bool = False,
+        limit: int = 1000,
+    ) -> Past:
+        """What happened to a lock, or with `prefix` to all whose names begin so, the newest revision last.
+
+        Comes from the cluster and from the archive of the member that answers. `since` and `until` are times: a datetime,
+        or seconds since 1970. `client` is the beginning of a client's name. `lost` tells only of ends of holds that the
+        holder did not ask for.
+        """
+        if not is_number(limit, 1):
+            raise Invalid("INVALID_FIELD", f"`limit` is a number of at least 1, not {limit!r}")
+        path, query = _operations.history_path(lock, prefix, since, until, client, lost)
+        return await self._do(lambda engine: _operations.history(engine, path, query, limit))
 
     async def force(self, lock: str, token: int, reason: str, *, by: Optional[str] = None, now: bool = False) -> float:
         """Takes a lock away from the holder with this token, who is told the reason.
