@@ -27,18 +27,20 @@ from .errors import (
     Unknown,
 )
 from .guard import Guard, Leadership, Lease, Lock, LossEvent
-from .values import Batch, Drain, Event, Holder, KeyValue, Leader, LockInfo, Past
+from .values import Batch, ChainStep, Drain, Event, Explanation, Holder, KeyValue, Leader, LockInfo, Past, Waiter
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "ChainStep",
     "Client",
     "Closed",
     "Compacted",
     "Drain",
     "Error",
     "Event",
+    "Explanation",
     "FenceFailed",
     "Guard",
     "HeldLock",
@@ -60,5 +62,6 @@ __all__ = [
     "Timeout",
     "Unavailable",
     "Unknown",
+    "Waiter",
     "Watch",
 ]

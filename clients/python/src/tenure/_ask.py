@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import re
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from ._held import HeldLock
@@ -32,6 +33,13 @@ def check_name(name: object) -> str:
     if not 1 <= size <= 512 or any(ord(it) < 32 or 127 <= ord(it) < 160 for it in name):
         raise Invalid("INVALID_NAME", "a name has 1 to 512 bytes of UTF-8 without control characters")
     return name
+
+
+def check_lease(lease: object) -> str:
+    """Refuses what cannot be the id of a lease."""
+    if not isinstance(lease, str) or re.fullmatch(r"[1-9][0-9]{0,19}", lease) is None:
+        raise Invalid("INVALID_FIELD", f"`lease` is the id of a lease, a decimal string, not {lease!r}")
+    return lease
 
 
 def is_number(value: object, least: int, most: Optional[int] = None) -> bool:

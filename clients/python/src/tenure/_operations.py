@@ -15,7 +15,7 @@ from ._lease_timing import LeaseTiming
 from ._loss import UNREACHABLE, Loss
 from ._requests import call, request_id, strange
 from .errors import Closed, Invalid, Lost, Refused, Unknown
-from .values import Drain, KeyValue, LockInfo, Past, batch, drain_of, key_value, lock_info
+from .values import Drain, Explanation, KeyValue, LockInfo, Past, batch, drain_of, explanation, key_value, lock_info
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -183,13 +183,12 @@ async def show(engine: "Engine", lock: str) -> LockInfo:
     return lock_info(lock, shown, shown or {})
 
 
-async def explain(engine: "Engine", lock: str) -> LockInfo:
+async def explain(engine: "Engine", lock: str, lease: Optional[str]) -> Explanation:
     """Shows who holds a lock, who is before whom, and when it can be free."""
-    reply = await call(engine, "explain", {"lock": lock})
+    reply = await call(engine, "explain", {"lock": lock} if lease is None else {"lock": lock, "lease": lease})
     if "explained" not in reply.answer:
         raise strange()
-    explained = reply.answer["explained"]
-    return lock_info(lock, explained.get("lock"), explained)
+    return explanation(lock, reply.revision, reply.answer["explained"])
 
 
 async def force(engine: "Engine", lock: str, token: int, reason: str, by: Optional[str], now: bool) -> float:

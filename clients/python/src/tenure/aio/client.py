@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Coroutine, List, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Coroutine, List, Optional, Type, TypeVar, Union
 
 from .. import _operations
-from .._ask import ANY, POOL, Ask, Value, check_name, is_number
+from .._ask import ANY, POOL, Ask, Value, check_lease, check_name, is_number
 from .._base import BaseClient, BaseGuard, BaseLease
 from .._engine import Engine
 from .._operations import Time
 from .._settings import us
 from .._watching import LeaderFeed, WatchFeed
 from ..errors import Closed, Invalid
-from ..values import Batch, Drain, KeyValue, Leader, LockInfo, Past
+from ..values import Batch, Drain, Explanation, KeyValue, Leader, LockInfo, Past
 from ..values import leader as read_leader
 from .guard import Campaign, Guard, Lease, Lock, finished
 
@@ -229,9 +229,12 @@ class Client(BaseClient):
         """Shows who holds a lock, and how many wait."""
         return await self._do(lambda engine: _operations.show(engine, check_name(lock)))
 
-    async def explain(self, lock: str) -> LockInfo:
-        """Shows who holds a lock, who is before whom, and when it can be free."""
-        return await self._do(lambda engine: _operations.explain(engine, check_name(lock)))
+    async def explain(self, lock: str, *, lease: Union[str, BaseLease, None] = None) -> Explanation:
+        """Shows who holds a lock, who waits and when it can be free; with a `lease`, who is before it and its own place."""
+        name = lease.id if isinstance(lease, BaseLease) else lease
+        if name is not None:
+            check_lease(name)
+        return await self._do(lambda engine: _operations.explain(engine, check_name(lock), name))
 
     async def locks(self, prefix: str = "") -> List[LockInfo]:
         """Lists the locks that are held or awaited."""
