@@ -88,10 +88,14 @@ func (c *Client) Drains(ctx context.Context) ([]Drain, error) {
 	}
 	var drains []Drain
 	for _, it := range page.Drains {
-		drains = append(drains, Drain{
-			Prefix: it.Prefix, Since: milliseconds(it.DrainedMs), By: it.By, Principal: it.Principal, Reason: it.Reason,
-			Created: Revision(it.Created), Holders: it.Holders, MoreHolders: it.MoreHolders,
-		})
+		drains = append(drains, it.drain())
 	}
 	return drains, nil
+}
+
+func (w *wireDrainShown) drain() Drain {
+	return Drain{
+		Prefix: w.Prefix, Since: milliseconds(w.DrainedMs), By: w.By, Principal: w.Principal, Reason: w.Reason,
+		Created: Revision(w.Created), Holders: w.Holders, MoreHolders: w.MoreHolders,
+	}
 }

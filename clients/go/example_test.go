@@ -255,6 +255,37 @@ func ExampleClient_Force() {
 	}
 }
 
+func ExampleClient_Explain() {
+	explained, err := client.Explain(ctx, "deploy")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, waiter := range explained.Waiters {
+		fmt.Println(waiter.Client, "has waited", waiter.Waited)
+	}
+	if len(explained.Waiters) > 0 {
+		_, err = guard.HandOn(ctx, explained.Waiters[0].Lease)
+		fmt.Println(err)
+	}
+}
+
+func ExampleClient_Revoke() {
+	err := client.Revoke(ctx, lease.ID(), "the machine is gone", tenure.Now())
+	fmt.Println(err)
+}
+
+func ExampleClient_History() {
+	past, err := client.History(ctx, "deploy", tenure.Since(time.Now().Add(-2*time.Hour)), tenure.OnlyLosses())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, batch := range past.Batches {
+		for _, event := range batch.Events {
+			fmt.Println(event.At, event.Client, event.Cause, event.By, event.Reason)
+		}
+	}
+}
+
 func ExampleRetryable() {
 	_, err := client.Lock(ctx, "deploy", tenure.NoWait())
 	if tenure.Retryable(err) {

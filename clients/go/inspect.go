@@ -14,9 +14,12 @@ type LockInfo struct {
 	Lock    string
 	Holders []HolderInfo
 	Waiting int
-	// Slots is how many slots it has; zero for a plain lock.
+	// Slots is how many slots it has; zero for a plain lock. Sized: an operator set that number, so that the numbers in
+	// requests do not count.
 	Slots int
-	// Modified is the revision at which its holders or metadata last changed.
+	Sized bool
+	// Created is the revision since which it exists, Modified that at which its holders or metadata last changed.
+	Created  Revision
 	Modified Revision
 }
 
@@ -32,18 +35,28 @@ type HolderInfo struct {
 	State    string
 	Election bool
 	Held     time.Duration
+	// Left is for how much longer at most the lock is cooling, delayed or resting; nil while it is held.
+	Left *time.Duration
+	// Renewed is how long ago its lease was renewed; nil once the lease has ended.
+	Renewed  *time.Duration
 	Metadata []byte
+	// LockDelay and MinHold are zero without one; MaxHold is nil without a limit.
+	LockDelay time.Duration
+	MinHold   time.Duration
+	MaxHold   *time.Duration
+	// Progress is nil if the holder promised none.
+	Progress *ProgressInfo
 }
 
-// An Explanation says who has a lock, who waits for it, and when it can be free.
-type Explanation struct {
-	// Lock is nil if no client holds or awaits it.
-	Lock *LockInfo
-	// Waiters are the first few clients in the queue.
-	Waiters []string
-	// FreeIfSilent is when it is free if its holders stop renewing; FreeAtLatest, whatever they do. Nil: not known.
-	FreeIfSilent *time.Duration
-	FreeAtLatest *time.Duration
+// A ProgressInfo is how far the work under a lock has come, and when it must have come further.
+type ProgressInfo struct {
+	// Number is the largest number reported; zero before the first.
+	Number uint64
+	// Within is within how much time a larger one must follow, and Left in how much time it is due.
+	Within time.Duration
+	Left   time.Duration
+	// Still is how long ago the number was reported; before the first one, how long ago the lock was granted.
+	Still time.Duration
 }
 
 func lockInfo(shown *wireLockShown) *LockInfo {
@@ -51,14 +64,23 @@ func lockInfo(shown *wireLockShown) *LockInfo {
 		return nil
 	}
 	info := &LockInfo{
-		Lock: shown.Lock, Waiting: shown.Waiting, Slots: int(shown.Slots), Modified: Revision(shown.Modified),
+		Lock: shown.Lock, Waiting: shown.Waiting, Slots: int(shown.Slots), Sized: shown.Sized,
+		Created: Revision(shown.Created), Modified: Revision(shown.Modified),
 	}
 	for _, it := range shown.Holders {
-		info.Holders = append(info.Holders, HolderInfo{
+		holder := HolderInfo{
 			Client: it.Client, Token: Token(it.Token), Lease: LeaseID(it.Lease), Slot: slotOf(it.Slot), Mode: it.Mode,
-			State: it.State, Election: it.Election, Held: milliseconds(it.HeldMs),
-			Metadata: bytesOf(it.Metadata, it.MetadataBase64),
-		})
+			State: it.State, Election: it.Election, Held: milliseconds(it.HeldMs), Left: durationOf(it.LeftMs),
+			Renewed: durationOf(it.RenewedMs), Metadata: bytesOf(it.Metadata, it.MetadataBase64),
+			LockDelay: milliseconds(it.LockDelayMs), MinHold: milliseconds(it.MinHoldMs), MaxHold: durationOf(it.MaxHoldMs),
+		}
+		if progress := it.Progress; progress != nil {
+			holder.Progress = &ProgressInfo{
+				Number: uint64(progress.Number), Within: milliseconds(progress.WithinMs),
+				Left: milliseconds(progress.LeftMs), Still: milliseconds(progress.StillMs),
+			}
+		}
+		info.Holders = append(info.Holders, holder)
 	}
 	return info
 }
@@ -76,35 +98,6 @@ func (c *Client) Show(ctx context.Context, lock string) (*LockInfo, error) {
 		return nil, strange()
 	}
 	return lockInfo(answer.Lock.Lock), nil
-}
-
-// Explain returns who has a lock, who waits for it, and when it can be free.
-func (c *Client) Explain(ctx context.Context, lock string) (*Explanation, error) {
-	if err := checkName(lock); err != nil {
-		return nil, err
-	}
-	answer, err := c.call(ctx, wireRequest{Explain: &wireWhich{Lock: lock}}, identity{})
-	if err != nil {
-		return nil, err
-	}
-	shown := answer.Explained
-	if shown == nil {
-		return nil, strange()
-	}
-	duration := func(ms *uint64) *time.Duration {
-		if ms == nil {
-			return nil
-		}
-		it := milliseconds(*ms)
-		return &it
-	}
-	explanation := &Explanation{
-		Lock: lockInfo(shown.Lock), FreeIfSilent: duration(shown.FreeIfSilentMs), FreeAtLatest: duration(shown.FreeAtLatestMs),
-	}
-	for _, waiter := range shown.Ahead {
-		explanation.Waiters = append(explanation.Waiters, waiter.Client)
-	}
-	return explanation, nil
 }
 
 // Locks lists all locks whose names start with prefix, in the order of their names. It ends after an error.
@@ -136,11 +129,22 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[LockInfo, e
 	}
 }
 
-// A ForceOption is an option of [Client.Force].
-type ForceOption func(*wireForce)
+// A ForceOption is an option of [Client.Force] and [Client.Revoke].
+type ForceOption func(*forceOptions)
 
-// Now takes the lock away at once, without letting the holder stop first. Only a fence protects the resource then.
-func Now() ForceOption { return func(f *wireForce) { f.Now = true } }
+type forceOptions struct {
+	now bool
+}
+
+// Now takes what is held away at once, without letting the holder stop first. Only a fence protects the resource then.
+func Now() ForceOption { return func(o *forceOptions) { o.now = true } }
+
+func forceOptionsOf(options []ForceOption) (o forceOptions) {
+	for _, option := range options {
+		option(&o)
+	}
+	return o
+}
 
 // Force takes a lock away from the holder that has this token. The holder is told the reason and this client's name. The
 // next holder waits until the holder has stopped, or until its lease would have ended.
@@ -148,9 +152,8 @@ func (c *Client) Force(ctx context.Context, lock string, token Token, reason str
 	if err := checkName(lock); err != nil {
 		return err
 	}
-	force := &wireForce{Lock: lock, Token: decimal(token), Reason: reason, By: c.config.Name}
-	for _, option := range options {
-		option(force)
+	force := &wireForce{
+		Lock: lock, Token: decimal(token), Reason: reason, By: c.config.Name, Now: forceOptionsOf(options).now,
 	}
 	answer, err := c.call(ctx, wireRequest{Force: force}, identity{key: newKey()})
 	if err != nil {
@@ -164,8 +167,10 @@ func (c *Client) Force(ctx context.Context, lock string, token Token, reason str
 
 // Revoke ends another client's lease. The holder is told the reason and this client's name; its locks pass on when it
 // has stopped, or when the lease would have ended.
-func (c *Client) Revoke(ctx context.Context, lease LeaseID, reason string) error {
-	revoke := &wireRevoke{Lease: decimal(lease), Reason: &reason, By: c.config.Name}
+func (c *Client) Revoke(ctx context.Context, lease LeaseID, reason string, options ...ForceOption) error {
+	revoke := &wireRevoke{
+		Lease: decimal(lease), Reason: &reason, By: c.config.Name, Now: forceOptionsOf(options).now,
+	}
 	answer, err := c.call(ctx, wireRequest{Revoke: revoke}, identity{key: newKey()})
 	if err != nil {
 		return err

@@ -209,7 +209,7 @@ func TestLocksAreShownListedAndExplained(t *testing.T) {
 	}()
 	eventually(t, "ben waits", waiting(t, ana, deploy(t), 1))
 	explained, err := ana.Explain(ctx, deploy(t))
-	if err != nil || explained.Lock.Holders[0].Client != "ana" || len(explained.Waiters) != 1 || explained.Waiters[0] != "ben" {
+	if err != nil || explained.Lock.Holders[0].Client != "ana" || len(explained.Waiters) != 1 || explained.Waiters[0].Client != "ben" {
 		t.Fatal(explained, err)
 	}
 	count := 0

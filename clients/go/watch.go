@@ -271,14 +271,19 @@ func (w *Watch) take(event serverEvent) (*Batch, error) {
 		return nil, nil
 	}
 	w.next = at + 1
-	batch := &Batch{Revision: at}
-	for _, it := range change.Events {
-		batch.Events = append(batch.Events, it.event())
-	}
-	if len(batch.Events) == 0 {
+	if len(change.Events) == 0 {
 		return nil, nil
 	}
-	return batch, nil
+	batch := change.batch()
+	return &batch, nil
+}
+
+func (c *wireChange) batch() Batch {
+	batch := Batch{Revision: Revision(c.Revision)}
+	for _, it := range c.Events {
+		batch.Events = append(batch.Events, it.event())
+	}
+	return batch
 }
 
 func (e wireEvent) event() Event {

@@ -183,22 +183,35 @@ type wireLockShown struct {
 	Modified decimal           `json:"modified"`
 	Version  uint64            `json:"version"`
 	Slots    uint32            `json:"slots"`
+	Sized    bool              `json:"sized"`
 	Holders  []wireHolderShown `json:"holders"`
 	Waiting  int               `json:"waiting"`
 }
 
 type wireHolderShown struct {
-	Client         string  `json:"client"`
-	Token          decimal `json:"token"`
-	Lease          decimal `json:"lease"`
-	Slot           *uint32 `json:"slot"`
-	Mode           string  `json:"mode"`
-	State          string  `json:"state"`
-	Election       bool    `json:"election"`
-	HeldMs         uint64  `json:"held_ms"`
-	LeftMs         *uint64 `json:"left_ms"`
-	Metadata       *string `json:"metadata"`
-	MetadataBase64 *string `json:"metadata_base64"`
+	Client         string             `json:"client"`
+	Token          decimal            `json:"token"`
+	Lease          decimal            `json:"lease"`
+	Slot           *uint32            `json:"slot"`
+	Mode           string             `json:"mode"`
+	State          string             `json:"state"`
+	Election       bool               `json:"election"`
+	HeldMs         uint64             `json:"held_ms"`
+	LeftMs         *uint64            `json:"left_ms"`
+	RenewedMs      *uint64            `json:"renewed_ms"`
+	Metadata       *string            `json:"metadata"`
+	MetadataBase64 *string            `json:"metadata_base64"`
+	LockDelayMs    uint64             `json:"lock_delay_ms"`
+	MinHoldMs      uint64             `json:"min_hold_ms"`
+	MaxHoldMs      *uint64            `json:"max_hold_ms"`
+	Progress       *wireProgressShown `json:"progress"`
+}
+
+type wireProgressShown struct {
+	Number   decimal `json:"number"`
+	WithinMs uint64  `json:"within_ms"`
+	StillMs  uint64  `json:"still_ms"`
+	LeftMs   uint64  `json:"left_ms"`
 }
 
 type wireKeyAnswer struct {
@@ -216,16 +229,42 @@ type wireKeyShown struct {
 }
 
 type wireExplained struct {
-	Lock           *wireLockShown `json:"lock"`
-	Ahead          []wireWaiter   `json:"ahead"`
-	FreeAtLatestMs *uint64        `json:"free_at_latest_ms"`
-	FreeIfSilentMs *uint64        `json:"free_if_silent_ms"`
-	UsuallyHeldMs  *uint64        `json:"usually_held_ms"`
+	Lock           *wireLockShown  `json:"lock"`
+	Ahead          []wireWaiter    `json:"ahead"`
+	Own            *wireWaiter     `json:"own"`
+	Chain          []wireChainStep `json:"chain"`
+	ChainGoesOn    bool            `json:"chain_goes_on"`
+	FreeAtLatestMs *uint64         `json:"free_at_latest_ms"`
+	FreeIfSilentMs *uint64         `json:"free_if_silent_ms"`
+	UsuallyHeldMs  *uint64         `json:"usually_held_ms"`
+	UsuallyOf      int             `json:"usually_of"`
+	QuietMs        *uint64         `json:"quiet_ms"`
+	Drained        *wireDrainShown `json:"drained"`
 }
 
 type wireWaiter struct {
-	Client    string `json:"client"`
-	WaitingMs uint64 `json:"waiting_ms"`
+	Client     string   `json:"client"`
+	Lease      decimal  `json:"lease"`
+	Mode       string   `json:"mode"`
+	Slots      int      `json:"slots"`
+	Take       int      `json:"take"`
+	Created    decimal  `json:"created"`
+	Ahead      int      `json:"ahead"`
+	WaitingMs  uint64   `json:"waiting_ms"`
+	LeftMs     *uint64  `json:"left_ms"`
+	Election   bool     `json:"election"`
+	Locks      []string `json:"locks"`
+	Any        bool     `json:"any"`
+	Pool       string   `json:"pool"`
+	Supersede  string   `json:"supersede"`
+	Priority   int      `json:"priority"`
+	PassableMs uint64   `json:"passable_ms"`
+}
+
+type wireChainStep struct {
+	Lock   string  `json:"lock"`
+	Client string  `json:"client"`
+	Lease  decimal `json:"lease"`
 }
 
 type wireGranted struct {

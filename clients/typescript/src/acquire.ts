@@ -7,6 +7,7 @@
  */
 import { HARMLESS, within, type Core, type Identity } from "./core.js";
 import { Closed, Lost, Refused, StrangeAnswer, Unavailable, Unknown, type TenureError } from "./errors.js";
+import { fenced } from "./fence.js";
 import { Guard } from "./guard.js";
 import { giveBackLease, HeldLease, newLease } from "./held_lease.js";
 import { PendingGrant } from "./lease_state.js";
@@ -18,6 +19,15 @@ import type { WireAcquire } from "./wire.js";
 
 /** Acquires under an existing lease. */
 export function acquireUnder(held: HeldLease, ask: LockRequest): Promise<Guard> {
+  return fenced(held.core, ask, grantedUnder(held, ask));
+}
+
+/** Acquires with a new lease, which the same command grants. */
+export function acquireOwn(core: Core, ask: LockRequest): Promise<Guard> {
+  return fenced(core, ask, grantedOwn(core, ask));
+}
+
+function grantedUnder(held: HeldLease, ask: LockRequest): Promise<Guard> {
   return limited(held.core, ask, async (limit, scope) => {
     const leave = held.onLost((loss) => scope.end(held.core.isClosing ? new Closed() : new Lost(loss)));
     scope.onLeave(leave);
@@ -36,8 +46,7 @@ export function acquireUnder(held: HeldLease, ask: LockRequest): Promise<Guard> 
   });
 }
 
-/** Acquires with a new lease, which the same command grants. */
-export function acquireOwn(core: Core, ask: LockRequest): Promise<Guard> {
+function grantedOwn(core: Core, ask: LockRequest): Promise<Guard> {
   return limited(core, ask, async (limit, scope) => {
     const began = nowMs();
     const reachMs = Math.min(began + core.settings.timeoutMs, limit.atMs + SLACK_MS);

@@ -6,9 +6,10 @@ import { milliseconds, type Duration } from "./duration.js";
 import { Invalid, Lost, StillHeld, StrangeAnswer, Unknown, type Tried } from "./errors.js";
 import { Election } from "./election.js";
 import type { Guard } from "./guard.js";
+import { readHistory, type HistoryOptions, type Past } from "./history.js";
 import { Key } from "./key.js";
 import { heldAsNull, Lease } from "./lease.js";
-import { checkedName } from "./names.js";
+import { checkedLease, checkedName } from "./names.js";
 import { lockRequest, optionsFromEnvironment, settingsOf } from "./options.js";
 import type { ClientOptions, LeaseTimes, LockOptions, PoolOptions } from "./options.js";
 import { randomKey } from "./platform/platform.js";
@@ -23,6 +24,22 @@ const CLOSE_MS = 5_000;
 export interface ForceOptions {
   /** The token that the caller was shown: what is taken away is this grant and no later one. */
   token: bigint;
+  /** The reason, for the record and for the holder. */
+  reason: string;
+  /** Who decided this. The client's name unless set. */
+  by?: string;
+  /** At once, without letting the holder stop first. Only a fence protects the resource then. */
+  now?: boolean;
+}
+
+/** To whom a lock is explained. */
+export interface ExplainOptions {
+  /** A lease that waits: the answer says who is before it, and its own position. */
+  lease?: string | { readonly id: string };
+}
+
+/** How a lease of another client is ended. */
+export interface RevokeOptions {
   /** The reason, for the record and for the holder. */
   reason: string;
   /** Who decided this. The client's name unless set. */
@@ -166,10 +183,23 @@ export class Client {
   }
 
   /** Explains a lock: who has it, who waits, and when it can be free. */
-  async explain(lock: string): Promise<Explained> {
-    const { answer } = await this.core.call({ explain: { lock: checkedName(lock) } }, HARMLESS);
+  async explain(lock: string, { lease }: ExplainOptions = {}): Promise<Explained> {
+    const which = { lock: checkedName(lock), ...(lease === undefined ? {} : { lease: checkedLease(lease) }) };
+    const { answer } = await this.core.call({ explain: which }, HARMLESS);
     if (answer.explained === undefined) throw new StrangeAnswer();
     return answer.explained;
+  }
+
+  /**
+   * Reads what happened to a lock, or with `prefix` to every lock whose name starts so (also the empty prefix): the newest
+   * revisions, from the cluster and from the archive of the member that answers.
+   *
+   * ```ts
+   * const { batches } = await client.history("deploy", { since: Date.now() - 7_200_000, lost: true });
+   * ```
+   */
+  history(lock: string, options: HistoryOptions = {}): Promise<Past> {
+    return readHistory(this.core, lock, options);
   }
 
   /** Takes a lock away from its holder. Resolves with how long it is not granted at most, in milliseconds. */
@@ -180,6 +210,18 @@ export class Client {
     const { answer } = await this.core.call(command, { by: "key", key: randomKey() });
     if (answer.forced === undefined) throw new StrangeAnswer();
     return answer.forced.left_ms;
+  }
+
+  /**
+   * Ends the lease of another client and everything bound to it. The holder is told who did it and why; its locks pass on
+   * when it has stopped, or when the lease would have ended.
+   */
+  async revoke(lease: string | { readonly id: string }, { reason, by, now }: RevokeOptions): Promise<void> {
+    if (typeof reason !== "string") throw new Invalid("INVALID_FIELD", "reason is missing: the lease is another client's");
+    const revoke = { lease: checkedLease(lease), reason, by: by ?? this.name };
+    const command = { revoke: now ? { ...revoke, now } : revoke };
+    const { answer } = await this.core.call(command, { by: "key", key: randomKey() });
+    if (answer.revoked === undefined) throw new StrangeAnswer();
   }
 
   /**
@@ -216,10 +258,7 @@ export class Client {
 
   /** The prefixes that are closed, with how many holders are left below each. */
   async drains(): Promise<readonly DrainShown[]> {
-    const { core } = this;
-    const session = await core.session(nowMs() + core.settings.timeoutMs);
-    if (session === undefined) throw core.noSession();
-    const page = await core.http.json(session.address, "GET", "/v1/drains", undefined, core.settings.timeoutMs);
+    const page = await this.core.http.query("/v1/drains");
     return (page as { drains: DrainShown[] }).drains;
   }
 

@@ -147,6 +147,22 @@ export class Timeout extends TenureError {
   }
 }
 
+/** The fence at the resource did not accept the token of a new holder. The lock is given back; no work has begun. */
+export class FenceFailed extends TenureError {
+  readonly effect = "none";
+  readonly retryable = false;
+
+  constructor(
+    /** The lock; absent if the fence did not answer in time. */
+    readonly lock: string | undefined,
+    /** What the function that raises the fence threw. */
+    cause: unknown,
+  ) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    super(`the fence${lock === undefined ? "" : ` of lock \`${lock}\``} was not raised: ${why}`, { cause });
+  }
+}
+
 /** The client was closed. Nothing happened. */
 export class Closed extends TenureError {
   readonly effect: Effect = "none";

@@ -1,11 +1,15 @@
 /** Sends the requests that have no form on a session over HTTP: members, tickets, and streams of server-sent events. */
 import type { Core } from "./core.js";
-import { meaningOf, StrangeAnswer, Unavailable } from "./errors.js";
-import { platform, type HttpResponse } from "./platform/platform.js";
+import { meaningOf, StrangeAnswer, TenureError, Unavailable } from "./errors.js";
+import { jittered, platform, type HttpResponse } from "./platform/platform.js";
+import { nowMs, sleep } from "./waiting.js";
 import type { WireError } from "./wire.js";
 
 /** How long a member may take to list the members. */
 const MEMBERS_MS = 2_000;
+/** The pause between attempts of a query grows from the first value to the second. */
+const PAUSE_MIN_MS = 20;
+const PAUSE_MAX_MS = 1_000;
 /** The longest body of an answer. */
 const BODY_CHARS_MAX = 16 * 1024 * 1024;
 
@@ -46,6 +50,24 @@ export class HttpApi {
     } finally {
       clearTimeout(timer);
       stop();
+    }
+  }
+
+  /** Sends a query, which changes nothing, until a member answers it: at most for the client's timeout. */
+  async query(path: string): Promise<unknown> {
+    const { core } = this;
+    const untilMs = nowMs() + core.settings.timeoutMs;
+    for (let pause = PAUSE_MIN_MS; ; pause = Math.min(pause * 2, PAUSE_MAX_MS)) {
+      const session = await core.session(untilMs);
+      if (session === undefined) throw core.noSession();
+      try {
+        return await this.json(session.address, "GET", path, undefined, Math.max(1, untilMs - nowMs()));
+      } catch (error) {
+        // A connection that broke, or a member that cannot serve now.
+        if (error instanceof TenureError && !(error instanceof Unavailable)) throw error;
+        if (nowMs() + pause >= untilMs) throw core.noSession();
+      }
+      await sleep(jittered(pause));
     }
   }
 

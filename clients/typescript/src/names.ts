@@ -1,4 +1,4 @@
-/** Checks the names of locks, keys and elections before anything is sent. */
+/** Checks the names of locks, keys and elections, and the ids of leases, before anything is sent. */
 import { Invalid } from "./errors.js";
 
 /** As many bytes of UTF-8 as the cluster allows. */
@@ -17,4 +17,11 @@ export function checkedName(name: unknown): string {
     throw new Invalid("INVALID_NAME", message);
   }
   return name;
+}
+
+/** Returns the id of a lease as the message has it, or throws `Invalid`. */
+export function checkedLease(lease: string | { readonly id: string }): string {
+  const id = typeof lease === "string" ? lease : lease.id;
+  if (!/^[1-9][0-9]{0,19}$/.test(id)) throw new Invalid("INVALID_FIELD", `lease is the id of a lease, not ${id}`);
+  return id;
 }

@@ -3,6 +3,7 @@ import type { Settings } from "./core.js";
 import { Credentials, type CredentialSource } from "./credentials.js";
 import { milliseconds, optionalMilliseconds, type Duration } from "./duration.js";
 import { Invalid } from "./errors.js";
+import type { HeldLock } from "./guard.js";
 import { LeaseTiming, LeaseTimingError } from "./lease_timing.js";
 import { checkedName } from "./names.js";
 import { platform, type TlsFiles } from "./platform/platform.js";
@@ -98,6 +99,12 @@ export interface LockOptions extends LeaseTimes {
   independent?: boolean;
   /** Hears how many are ahead when the request has to queue, and again after a reconnect. */
   onQueued?: (ahead: number) => void;
+  /**
+   * Raises the fence at the resource for each lock before the guard is handed out: from then on the previous holder cannot
+   * write there. If it throws, or takes longer than the client's timeout, the lock is given back, and the request fails
+   * with {@link FenceFailed}. The signal aborts when the request is cancelled or the lock is lost.
+   */
+  fence?: (lock: HeldLock, signal: AbortSignal) => unknown;
 }
 
 /** The options of a request for a pool: its slots have modes of their own. */
@@ -121,6 +128,7 @@ export interface LockRequest {
   readonly timeoutMs: number | undefined;
   readonly signal: AbortSignal | undefined;
   readonly onQueued: ((ahead: number) => void) | undefined;
+  readonly fence: ((lock: HeldLock, signal: AbortSignal) => unknown) | undefined;
   readonly timing: LeaseTiming;
   /** The fields that go into the message as they are. */
   readonly extra: WireAcquire;
@@ -174,6 +182,7 @@ export function lockRequest(
     timeoutMs: optionalMilliseconds(options.timeout, "timeout"),
     signal: options.signal,
     onQueued: options.onQueued,
+    fence: options.fence,
     timing: timingOf(settings, options),
     extra,
   };

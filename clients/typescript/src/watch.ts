@@ -17,11 +17,22 @@ export interface WatchEvent {
   /** The new value of a key, or the new metadata of a lock. */
   readonly value?: Uint8Array;
   readonly metadata?: Uint8Array;
+  /** With `previous`: what was there before; absent if nothing was, or if the cluster does not know it any more. */
+  readonly previous?: PreviousContent;
   /** Who took a lock away or revoked a lease, and the reason they gave. */
   readonly by?: string;
   readonly reason?: string;
+  /** When it happened, by the wall clock of the leader of that moment. A label: no decision depends on it. */
+  readonly at?: Date;
   /** Everything that the member sent. */
   readonly raw: Readonly<Record<string, unknown>>;
+}
+
+/** The value of a key, or the metadata of a lock, before a change. */
+export interface PreviousContent {
+  readonly value: Uint8Array;
+  /** The revision that had written it. */
+  readonly modified: bigint;
 }
 
 /** All changes of one revision. */
@@ -35,6 +46,8 @@ export interface WatchOptions {
   prefix?: boolean;
   /** The first revision to tell of. What comes after now, unless set. */
   from?: bigint;
+  /** Tells with each change what was there before. */
+  previous?: boolean;
   /** Ends the watch. */
   signal?: AbortSignal;
 }
@@ -62,6 +75,7 @@ export class Watch implements AsyncIterableIterator<WatchBatch> {
     const target = () => {
       const query = new URLSearchParams({ [options.prefix ? "prefix" : "name"]: name });
       if (this.following !== undefined) query.set("from", String(this.following));
+      if (options.previous) query.set("previous", "true");
       return { path: `/v1/watch?${query}`, headers: {} };
     };
     this.stream = new EventStream(core, target, options.signal);
@@ -150,13 +164,14 @@ export class Watch implements AsyncIterableIterator<WatchBatch> {
   }
 }
 
-function watchEvent(raw: Record<string, unknown>): WatchEvent {
+/** Reads one event of a member. */
+export function watchEvent(raw: Record<string, unknown>): WatchEvent {
   const text = (field: string): string | undefined => raw[field] as string | undefined;
   const bytes = (field: string): Uint8Array | undefined =>
     raw[field] === undefined && raw[`${field}_base64`] === undefined
       ? undefined
       : contentBytes(text(field), text(`${field}_base64`));
-  const token = text("token");
+  const [token, at] = [text("token"), text("at")];
   const event = {
     cause: text("cause") ?? "",
     lock: text("lock"),
@@ -167,9 +182,17 @@ function watchEvent(raw: Record<string, unknown>): WatchEvent {
     slot: raw["slot"] as number | undefined,
     value: bytes("value"),
     metadata: bytes("metadata"),
+    previous: previous(raw["previous"]),
     by: text("by"),
     reason: text("reason"),
+    at: at === undefined ? undefined : new Date(at),
     raw,
   };
   return Object.fromEntries(Object.entries(event).filter(([, value]) => value !== undefined)) as unknown as WatchEvent;
+}
+
+function previous(raw: unknown): PreviousContent | undefined {
+  if (typeof raw !== "object" || raw === null) return undefined;
+  const { value, value_base64, modified } = raw as { value?: string; value_base64?: string; modified: string };
+  return { value: contentBytes(value, value_base64), modified: BigInt(modified) };
 }

@@ -86,19 +86,45 @@ export interface Header {
   readonly revision: Decimal;
 }
 
+/** How far the work under a grant has come, and when it must have come further. */
+export interface ProgressShown {
+  /** The largest number reported; 0 before the first. */
+  readonly number: Decimal;
+  /** Within how much time a larger one must follow, and in how much time it is due. */
+  readonly within_ms: number;
+  readonly left_ms: number;
+  /** How long ago the number was reported; before the first one, how long ago the lock was granted. */
+  readonly still_ms: number;
+}
+
 /** One grant in force. */
 export interface HolderShown {
   readonly client: string;
   readonly lease: Decimal;
+  /** The revision that created the lease. */
+  readonly lease_created: Decimal;
+  /** The queue position that was granted. */
+  readonly place: Decimal;
   readonly token: Decimal;
   readonly held_ms: number;
   readonly mode: "exclusive" | "shared" | "slot";
   readonly state: "held" | "cooling" | "delayed" | "resting";
   readonly slot?: number;
+  /** While it is cooling, delayed or resting: for how much longer at most. */
   readonly left_ms?: number;
+  /** How long ago its lease was renewed; absent once the lease has ended. */
+  readonly renewed_ms?: number;
   readonly metadata?: string;
   readonly metadata_base64?: string;
   readonly election?: boolean;
+  /** The lock-delay that follows an involuntary end. */
+  readonly lock_delay_ms: number;
+  /** How long it may be held at most; absent for no limit. */
+  readonly max_hold_ms?: number;
+  /** The least time from the grant to the next grant; absent if there is none. */
+  readonly min_hold_ms?: number;
+  /** Absent if the holder promised no progress. */
+  readonly progress?: ProgressShown;
 }
 
 /** A lock, its holders and how many wait. */
@@ -110,32 +136,71 @@ export interface LockShown {
   readonly modified: Decimal;
   readonly version: number;
   readonly slots?: number;
+  /** Whether an operator set that number, so that the numbers in requests do not count. */
+  readonly sized?: boolean;
 }
 
 /** One position in a lock's queue. */
 export interface WaiterShown {
   readonly client: string;
+  /** Its lease: what {@link Guard.handOn} takes. */
   readonly lease: Decimal;
   readonly place: Decimal;
+  /** How many are before it, and the position directly before it. */
   readonly ahead: number;
+  readonly behind?: Decimal;
   readonly waiting_ms: number;
+  /** For how much longer it will wait; absent for no limit. */
   readonly left_ms?: number;
+  /** The revision at which it came. */
+  readonly created: Decimal;
   readonly mode: "exclusive" | "shared" | "slot";
+  /** With mode `slot`: of how many, and how many of them it asks for; absent for one. */
+  readonly slots?: number;
+  readonly take?: number;
+  /** Whether it is a candidacy. */
+  readonly election?: boolean;
   /** Every lock of the request, and whether one of them is enough. */
   readonly locks: readonly string[];
   readonly any?: boolean;
   /** The prefix of the pool whose slots these locks are. */
   readonly pool?: string;
+  /** The group whose next request replaces it. */
+  readonly supersede?: string;
+  /** Its priority; absent for 0. */
+  readonly priority?: number;
+  /** For how much longer new requests with a higher priority may pass it; absent if none can any more. */
+  readonly passable_ms?: number;
 }
 
-/** Who has a lock, who is before the caller, and when it can be free. */
+/** One step of a chain of waits: this client has this lock. */
+export interface ChainStep {
+  readonly lock: string;
+  readonly client: string;
+  readonly lease: Decimal;
+}
+
+/** Who has a lock, who waits for it, and when it can be free. */
 export interface Explained {
+  /** Absent if no client holds or awaits it. */
   readonly lock?: LockShown;
+  /** The first few of the queue; with a lease of the caller, those before it. */
   readonly ahead: readonly WaiterShown[];
+  /** The position of that lease itself. */
+  readonly own?: WaiterShown;
+  /** Which client waits for which, from the lock's first holder on, and whether it goes on beyond what is shown. */
+  readonly chain: readonly ChainStep[];
+  readonly chain_goes_on?: boolean;
+  /** When it is free if its holders stop renewing, or else when it is free whatever they do. */
   readonly free_if_silent_ms?: number;
   readonly free_at_latest_ms?: number;
+  /** The median of the last holds that the answering member has seen end, and of how many. */
   readonly usually_held_ms?: number;
+  readonly usually_of?: number;
+  /** How long the cluster grants no locks, because it was restored. */
   readonly quiet_ms?: number;
+  /** The closed prefix that the lock is below, without its holders. While there is one, the lock is not granted. */
+  readonly drained?: DrainShown;
 }
 
 /** A prefix that is closed to new grants. */

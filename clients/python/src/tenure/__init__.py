@@ -13,20 +13,35 @@ with client.lock("deploy") as guard:
 from ._held import HeldLock
 from ._loss import Loss
 from .client import Client, Observer, Watch
-from .errors import Closed, Compacted, Error, Invalid, Lost, Refused, StillHeld, Timeout, Unavailable, Unknown
+from .errors import (
+    Closed,
+    Compacted,
+    Error,
+    FenceFailed,
+    Invalid,
+    Lost,
+    Refused,
+    StillHeld,
+    Timeout,
+    Unavailable,
+    Unknown,
+)
 from .guard import Guard, Leadership, Lease, Lock, LossEvent
-from .values import Batch, Drain, Event, Holder, KeyValue, Leader, LockInfo
+from .values import Batch, ChainStep, Drain, Event, Explanation, Holder, KeyValue, Leader, LockInfo, Past, Waiter
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "ChainStep",
     "Client",
     "Closed",
     "Compacted",
     "Drain",
     "Error",
     "Event",
+    "Explanation",
+    "FenceFailed",
     "Guard",
     "HeldLock",
     "Holder",
@@ -41,10 +56,12 @@ __all__ = [
     "LossEvent",
     "Lost",
     "Observer",
+    "Past",
     "Refused",
     "StillHeld",
     "Timeout",
     "Unavailable",
     "Unknown",
+    "Waiter",
     "Watch",
 ]

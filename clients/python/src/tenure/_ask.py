@@ -2,8 +2,10 @@
 
 import base64
 import copy
+import re
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 
+from ._held import HeldLock
 from ._lease_timing import LeaseTiming
 from ._settings import Settings, us
 from .errors import Invalid
@@ -31,6 +33,13 @@ def check_name(name: object) -> str:
     if not 1 <= size <= 512 or any(ord(it) < 32 or 127 <= ord(it) < 160 for it in name):
         raise Invalid("INVALID_NAME", "a name has 1 to 512 bytes of UTF-8 without control characters")
     return name
+
+
+def check_lease(lease: object) -> str:
+    """Refuses what cannot be the id of a lease."""
+    if not isinstance(lease, str) or re.fullmatch(r"[1-9][0-9]{0,19}", lease) is None:
+        raise Invalid("INVALID_FIELD", f"`lease` is the id of a lease, a decimal string, not {lease!r}")
+    return lease
 
 
 def is_number(value: object, least: int, most: Optional[int] = None) -> bool:
@@ -87,6 +96,7 @@ class Ask:
         grace: Optional[float] = None,
         independent: bool = False,
         on_queued: Optional[Callable[[int], object]] = None,
+        fence: Optional[Callable[[HeldLock], object]] = None,
         election: bool = False,
     ) -> None:
         if not names:
@@ -114,6 +124,7 @@ class Ask:
         self.timeout_us = None if timeout is None else min(us(timeout, "timeout"), FAR_US)
         self.timing: LeaseTiming = settings.timing(ttl, window, grace)
         self.on_queued = on_queued
+        self.fence = fence
         self.fields: Json = {}
         if metadata is not None:
             self.fields.update(content("metadata", metadata))

@@ -134,7 +134,7 @@ class BaseClient:
     Arguments: `addresses` are `host:port` of members, as a list or separated by commas; `name` is what others see;
     `api_key` or `token_file` prove who it is; `ca_file` turns TLS on, with `cert_file` and `key_file` for a certificate of the
     client; `ttl`, `window` and `grace` are the seconds of leases that name none; `timeout` is how many seconds a request may
-    take.
+    take; `traceparent` returns the W3C span of the calling thread or task, which goes with its requests.
     """
 
     def __init__(
@@ -152,6 +152,7 @@ class BaseClient:
         window: Optional[float] = None,
         grace: float = 0.0,
         timeout: float = 10.0,
+        traceparent: Optional[Callable[[], Optional[str]]] = None,
     ) -> None:
         self._settings = Settings(
             addresses,
@@ -166,6 +167,7 @@ class BaseClient:
             window=window,
             grace=grace,
             timeout=timeout,
+            traceparent=traceparent,
         )
         self._running: Optional[Engine] = None
 

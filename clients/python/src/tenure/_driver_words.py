@@ -1,7 +1,7 @@
 """Turns durations, exceptions, losses and views into the words of the driver protocol (`clients/driver.md`)."""
 
 import asyncio
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Union
 
 import tenure
 
@@ -64,7 +64,7 @@ def loss_of(loss: tenure.Loss) -> Json:
     return shown
 
 
-def shown(info: tenure.LockInfo) -> Json:
+def shown(info: Union[tenure.LockInfo, tenure.Explanation]) -> Json:
     """A lock, in the words of the protocol."""
     answer: Json = {"waiting": info.waiting}
     if info.holders:

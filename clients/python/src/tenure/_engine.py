@@ -91,6 +91,16 @@ class Engine:
 
         self.loop.spawn(work).then(report)
 
+    def caller_span(self) -> Optional[str]:
+        """The W3C `traceparent` of the calling thread or task, if there is one. On any thread."""
+        if self.settings.traceparent is None:
+            return None
+        try:
+            return self.settings.traceparent() or None
+        except Exception as error:  # noqa: BLE001 - a request without a span is better than none
+            _log.debug("the caller's span cannot be read: %r", error)
+            return None
+
     def submit(self, work: Callable[[], Coroutine[Any, Any, T]], must_finish: bool = False) -> Job[T]:
         """Runs a coroutine on the engine's thread. On any thread."""
         return Job(self, work, must_finish)

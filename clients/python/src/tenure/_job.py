@@ -23,10 +23,15 @@ class Job(Generic[T]):
         self._done: List[Callable[[], None]] = []
         self._is_abandoned = False
         self._outcome: Optional[Future[T]] = None
+        span = engine.caller_span()
 
         def start() -> None:
             if not self._is_abandoned:
-                self._task = engine.loop.spawn(work())
+                engine.loop.span = span
+                try:
+                    self._task = engine.loop.spawn(work())
+                finally:
+                    engine.loop.span = None
                 self._task.then(self._finished)
 
         engine.jobs.add(self)

@@ -91,12 +91,13 @@ class Future(Generic[T]):
 class Task(Future[T]):
     """A coroutine that runs on the loop."""
 
-    __slots__ = ("_coroutine", "_loop", "_waits_for")
+    __slots__ = ("_coroutine", "_loop", "_span", "_waits_for")
 
     def __init__(self, loop: "Loop", coroutine: Coroutine[Any, Any, T]) -> None:
         super().__init__()
         self._loop = loop
         self._coroutine = coroutine
+        self._span = loop.span
         self._waits_for: Optional[Future[Any]] = None
 
     def start(self) -> None:
@@ -120,6 +121,7 @@ class Task(Future[T]):
         if self._waits_for is not None:
             self._waits_for.forget(self._wake)
             self._waits_for = None
+        outer, self._loop.span = self._loop.span, self._span
         try:
             awaited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
         except StopIteration as stopped:
@@ -129,6 +131,8 @@ class Task(Future[T]):
         else:
             self._waits_for = awaited
             awaited.then(self._wake)
+        finally:
+            self._loop.span = outer
 
 
 class Timer:
@@ -189,6 +193,8 @@ class Loop:
         self._wake = _Wake()
         self._is_asleep = False
         self._is_stopping = False
+        self.span: Optional[str] = None
+        """The W3C `traceparent` of the caller whose task runs. Tasks that it starts have it too."""
         self.is_watchful = False
         """Whether a lease is held, so that the clock is looked at every `STEP_US`."""
         self.before_sleep: List[Callback] = []

@@ -1,7 +1,8 @@
 """Implements what both twins can ask for beside locks: leases, keys, metadata, views, and force."""
 
 import secrets
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from . import _http
 from ._ask import Value, check_name, content, is_number
@@ -14,12 +15,17 @@ from ._lease_timing import LeaseTiming
 from ._loss import UNREACHABLE, Loss
 from ._requests import call, request_id, strange
 from .errors import Closed, Invalid, Lost, Refused, Unknown
-from .values import Batch, Drain, KeyValue, LockInfo, batch, drain_of, key_value, lock_info
+from .values import Drain, Explanation, KeyValue, LockInfo, Past, batch, drain_of, explanation, key_value, lock_info
 
 if TYPE_CHECKING:
     from ._engine import Engine
 
 Json = Dict[str, Any]
+# A time of the wall clock, or seconds since 1970.
+Time = Union[datetime, float]
+
+# The most revisions in one answer of a member.
+_HISTORY_PAGE = 1000
 
 
 async def connect(engine: "Engine") -> None:
@@ -177,13 +183,12 @@ async def show(engine: "Engine", lock: str) -> LockInfo:
     return lock_info(lock, shown, shown or {})
 
 
-async def explain(engine: "Engine", lock: str) -> LockInfo:
+async def explain(engine: "Engine", lock: str, lease: Optional[str]) -> Explanation:
     """Shows who holds a lock, who is before whom, and when it can be free."""
-    reply = await call(engine, "explain", {"lock": lock})
+    reply = await call(engine, "explain", {"lock": lock} if lease is None else {"lock": lock, "lease": lease})
     if "explained" not in reply.answer:
         raise strange()
-    explained = reply.answer["explained"]
-    return lock_info(lock, explained.get("lock"), explained)
+    return explanation(lock, reply.revision, reply.answer["explained"])
 
 
 async def force(engine: "Engine", lock: str, token: int, reason: str, by: Optional[str], now: bool) -> float:
@@ -252,10 +257,52 @@ async def locks(engine: "Engine", prefix: str) -> List[LockInfo]:
             return found
 
 
-async def history(engine: "Engine", lock: str) -> List[Batch]:
-    """Returns what happened to a lock, the newest last."""
-    page = await _http.call(engine, "GET", _http.target(f"/v1/locks/{lock}", {"view": "history"}))
-    return [batch(it) for it in page["changes"]]
+def history_path(
+    name: str, prefix: bool, since: Optional[Time], until: Optional[Time], client: Optional[str], lost: bool
+) -> "Tuple[str, Dict[str, Optional[str]]]":
+    """Where the past is searched, and for what."""
+    query: Dict[str, Optional[str]] = {
+        "since": _unix_ms("since", since),
+        "until": _unix_ms("until", until),
+        "client": client,
+        "lost": "true" if lost else None,
+    }
+    if prefix:
+        return "/v1/history", {**query, "prefix": check_name(name) if name else None}
+    return f"/v1/locks/{check_name(name)}", {**query, "view": "history", "archive": "true"}
+
+
+def _unix_ms(field: str, time: Optional[Time]) -> Optional[str]:
+    if time is None:
+        return None
+    seconds = time.timestamp() if isinstance(time, datetime) else time
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e14:
+        raise Invalid("INVALID_FIELD", f"`{field}` is a time since 1970, not {time!r}")
+    return str(int(seconds * 1000))
+
+
+async def history(engine: "Engine", path: str, query: Dict[str, Optional[str]], limit: int) -> Past:
+    """Reads the newest revisions page by page, and returns them with the newest last."""
+    past = Past()
+    missing: List[Tuple[int, int]] = []
+    while True:
+        left = limit - len(past)
+        page = await _http.call(engine, "GET", _http.target(path, {**query, "limit": str(min(left, _HISTORY_PAGE))}))
+        past += [batch(it) for it in page["changes"][:left]]
+        archive = page.get("archive")
+        if archive is not None:
+            past.archive_begins = None if archive.get("begins") is None else int(archive["begins"])
+            past.archive_begins_at = archive.get("begins_at")
+            missing += [(int(it["from"]), int(it["next"])) for it in archive["holes"]]
+        before = page.get("before")
+        if before is None or len(past) == limit:
+            break
+        if before == query.get("before"):
+            raise strange()
+        query = {**query, "before": before}
+    past.reverse()
+    past.missing = tuple(dict.fromkeys(missing))
+    return past
 
 
 async def ticket(core: GuardCore) -> str:

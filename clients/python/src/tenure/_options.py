@@ -3,6 +3,7 @@
 from typing import Callable, Optional, TypedDict
 
 from ._ask import Value
+from ._held import HeldLock
 
 
 class CampaignOptions(TypedDict, total=False):
@@ -34,6 +35,8 @@ class CampaignOptions(TypedDict, total=False):
     """Other work of the lease goes on while this one waits, so that deadlock detection ignores this wait."""
     on_queued: Optional[Callable[[int], object]]
     """Called with the number of requests ahead, on a thread of its own, when the request has to queue."""
+    fence: Optional[Callable[[HeldLock], object]]
+    """Called with each lock before the guard is handed out, to raise the fence at the resource. If it fails: `FenceFailed`."""
 
 
 class PoolOptions(CampaignOptions, total=False):

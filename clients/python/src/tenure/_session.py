@@ -172,6 +172,8 @@ class Session:
         self._newest += 1
         asked = Asked(self, self._newest)
         request["id"] = asked.id
+        if self._engine.loop.span is not None:
+            request["traceparent"] = self._engine.loop.span
         self._pending[asked.id] = asked
         self._outgoing.append((asked, request))
         return asked

@@ -6,7 +6,7 @@ import re
 import socket
 import ssl
 import sys
-from typing import List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._lease_timing import LeaseTiming
 from .errors import Invalid
@@ -74,6 +74,7 @@ class Settings:
         window: Optional[float] = None,
         grace: float = 0.0,
         timeout: float = 10.0,
+        traceparent: Optional[Callable[[], Optional[str]]] = None,
     ) -> None:
         self.name = name or own_name()
         self.credentials = Credentials(api_key, token_file, insecure_credentials)
@@ -87,6 +88,7 @@ class Settings:
         self.is_tls = ca_file is not None
         self.addresses = self._read_addresses(addresses)
         self.ttl, self.window, self.grace = ttl, window, grace
+        self.traceparent = traceparent
         self.timeout_us = us(timeout, "timeout")
         # Refuses times that do not fit each other before anything is sent.
         self.timing(None, None, None)

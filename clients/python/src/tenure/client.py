@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Iterator, List, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Iterator, List, Optional, Type, TypeVar, Union
 
 from . import _operations
-from ._ask import ANY, POOL, Ask, Value, check_name
+from ._ask import ANY, POOL, Ask, Value, check_lease, check_name, is_number
 from ._base import BaseClient, BaseGuard, BaseLease
 from ._engine import Engine
+from ._operations import Time
 from ._settings import us
 from ._watching import LeaderFeed, WatchFeed
-from .errors import Closed
+from .errors import Closed, Invalid
 from .guard import Campaign, Guard, Lease, Lock
-from .values import Batch, Drain, KeyValue, Leader, LockInfo
+from .values import Batch, Drain, Explanation, KeyValue, Leader, LockInfo, Past
 from .values import leader as read_leader
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Client(BaseClient):
 
         `wait` seconds are spent in the queue at most: without it there is no limit, 0 does not queue. `timeout` bounds the
         whole call. Further: `ttl`, `shared`, `slots`, `take`, `metadata`, `max_hold`, `min_hold`, `lock_delay`, `priority`,
-        `supersede`, `progress_within`, `window`, `grace`, `independent`, `on_queued`. Durations are seconds.
+        `supersede`, `progress_within`, `window`, `grace`, `independent`, `on_queued`, `fence`. Durations are seconds.
         """
         return Lock(self._live_engine, Ask(self._settings, names, **options))
 
@@ -226,17 +227,38 @@ class Client(BaseClient):
         """Shows who holds a lock, and how many wait."""
         return self._do(lambda engine: _operations.show(engine, check_name(lock)))
 
-    def explain(self, lock: str) -> LockInfo:
-        """Shows who holds a lock, who is before whom, and when it can be free."""
-        return self._do(lambda engine: _operations.explain(engine, check_name(lock)))
+    def explain(self, lock: str, *, lease: Union[str, BaseLease, None] = None) -> Explanation:
+        """Shows who holds a lock, who waits and when it can be free; with a `lease`, who is before it and its own place."""
+        name = lease.id if isinstance(lease, BaseLease) else lease
+        if name is not None:
+            check_lease(name)
+        return self._do(lambda engine: _operations.explain(engine, check_name(lock), name))
 
     def locks(self, prefix: str = "") -> List[LockInfo]:
         """Lists the locks that are held or awaited."""
         return self._do(lambda engine: _operations.locks(engine, prefix))
 
-    def history(self, lock: str) -> List[Batch]:
-        """What happened to a lock, the newest last."""
-        return self._do(lambda engine: _operations.history(engine, check_name(lock)))
+    def history(
+        self,
+        lock: str,
+        *,
+        prefix: bool = False,
+        since: Optional[Time] = None,
+        until: Optional[Time] = None,
+        client: Optional[str] = None,
+        lost: bool = False,
+        limit: int = 1000,
+    ) -> Past:
+        """What happened to a lock, or with `prefix` to all whose names begin so, the newest revision last.
+
+        Comes from the cluster and from the archive of the member that answers. `since` and `until` are times: a datetime,
+        or seconds since 1970. `client` is the beginning of a client's name. `lost` tells only of ends of holds that the
+        holder did not ask for.
+        """
+        if not is_number(limit, 1):
+            raise Invalid("INVALID_FIELD", f"`limit` is a number of at least 1, not {limit!r}")
+        path, query = _operations.history_path(lock, prefix, since, until, client, lost)
+        return self._do(lambda engine: _operations.history(engine, path, query, limit))
 
     def force(self, lock: str, token: int, reason: str, *, by: Optional[str] = None, now: bool = False) -> float:
         """Takes a lock away from the holder with this token, who is told the reason.

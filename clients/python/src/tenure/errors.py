@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from . import _loss
 from ._loss import Loss
 
-__all__ = ["Closed", "Compacted", "Error", "Invalid", "Lost", "Refused", "StillHeld", "Timeout", "Unavailable", "Unknown"]
+__all__ = ["Closed", "Compacted", "Error", "FenceFailed", "Invalid", "Lost", "Refused", "StillHeld", "Timeout", "Unavailable", "Unknown"]
 
 NONE = "none"
 UNKNOWN = "unknown"
@@ -105,6 +105,21 @@ class Timeout(Error):
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return (type(self), (str(self), self.effect))
+
+
+class FenceFailed(Error):
+    """The fence at the resource did not accept the token of a new holder. The lock is given back; no work has begun.
+
+    The exception that the fence raised is the `__cause__`.
+    """
+
+    def __init__(self, message: str, lock: Optional[str] = None) -> None:
+        super().__init__(message)
+        self.lock = lock
+        """The lock; `None` if the fence did not end in time."""
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return (type(self), (str(self), self.lock))
 
 
 class Closed(Error):

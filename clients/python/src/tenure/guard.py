@@ -13,6 +13,7 @@ from ._acquire import acquire
 from ._ask import ANY, Ask, Value
 from ._base import BaseGuard, BaseLease
 from ._engine import Engine
+from ._fence import raise_for
 from ._guards import GuardCore
 from ._held import HeldLease
 from ._loss import Loss
@@ -200,7 +201,7 @@ class Lock:
         engine, held = self._engine(), self._held
         if held is not None and held.engine.is_forked:
             raise Lost(held.state.loss or Loss("forked"))
-        return engine.submit(lambda: acquire(engine, ask, held)).wait()
+        return raise_for(engine.submit(lambda: acquire(engine, ask, held)).wait(), ask.fence)
 
     def try_acquire(self) -> Optional[Guard]:
         """Does not queue. Returns `None` if another client holds it."""

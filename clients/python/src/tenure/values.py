@@ -1,10 +1,10 @@
 """Defines what the cluster shows: keys, leaders, locks and changes."""
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._ask import content_of
 
-__all__ = ["Batch", "Drain", "Event", "Holder", "KeyValue", "Leader", "LockInfo"]
+__all__ = ["Batch", "ChainStep", "Drain", "Event", "Explanation", "Holder", "KeyValue", "Leader", "LockInfo", "Past", "Waiter"]
 
 
 class KeyValue(NamedTuple):
@@ -86,6 +86,82 @@ class Drain(NamedTuple):
     """The reason that was given."""
 
 
+class Waiter(NamedTuple):
+    """One position in the queue of a lock."""
+
+    client: str
+    lease: str
+    """The lease that waits: what `Guard.hand_on` takes."""
+    mode: str
+    """`exclusive`, `shared` or `slot`."""
+    ahead: int
+    """How many are before it."""
+    waited: float
+    """Seconds for which it has waited."""
+    left: Optional[float]
+    """Seconds for which it will still wait; `None` for no limit."""
+    created: int
+    """The revision at which it came."""
+    locks: List[str]
+    """Every lock of the request."""
+    slots: Optional[int] = None
+    """How many slots the request says the semaphore has."""
+    take: int = 1
+    """How many of them it asks for; 1 for any other lock."""
+    any: bool = False
+    """Whether one of its locks is enough."""
+    pool: Optional[str] = None
+    """The prefix of the pool whose slots its locks are."""
+    election: bool = False
+    """Whether it is a candidacy."""
+    supersede: Optional[str] = None
+    """The group whose next request replaces it."""
+    priority: int = 0
+    passable: float = 0.0
+    """Seconds for which new requests with a higher priority may still pass it."""
+
+
+class ChainStep(NamedTuple):
+    """One step of a chain of waits: this client has this lock."""
+
+    lock: str
+    client: str
+    lease: str
+
+
+class Explanation(NamedTuple):
+    """Why a lock is not free: who has it, who waits, and when it can be free. All durations are seconds."""
+
+    name: str
+    holders: List[Holder]
+    waiting: int
+    """How many wait."""
+    detail: Dict[str, Any]
+    """Everything that the cluster showed."""
+    revision: int
+    """The revision that the answer is based on."""
+    ahead: List[Waiter]
+    """Those who wait, the first few; for a lease, those before it."""
+    own: Optional[Waiter]
+    """The position of that lease itself; `None` if it does not wait, or if none was named."""
+    chain: List[ChainStep]
+    """Which client waits for which, from the lock's first holder on."""
+    chain_goes_on: bool
+    """Whether the chain goes on beyond what is shown."""
+    free_if_silent: Optional[float]
+    """When it is free if its holders stop renewing."""
+    free_at_latest: Optional[float]
+    """When it is free whatever its holders do. At most one of both is there."""
+    usually_held: Optional[float]
+    """The median of the last holds that the answering member has seen end."""
+    usually_of: int
+    """Of how many holds that is the median."""
+    grants_after: Optional[float]
+    """How long the cluster grants no locks, because it was restored."""
+    drained: Optional[Drain]
+    """The closed prefix that the lock is below, without its holders. While there is one, the lock is not granted."""
+
+
 class Event(NamedTuple):
     """One change."""
 
@@ -115,6 +191,17 @@ class Batch(NamedTuple):
 
     revision: int
     events: List[Event]
+
+
+class Past(List[Batch]):
+    """What is known of the past: the changes of each revision, the oldest first."""
+
+    archive_begins: Optional[int] = None
+    """The revision from which on the member has the events of these locks; `None` if it has no archive."""
+    archive_begins_at: Optional[str] = None
+    """The time of the first event from there on, in UTC, by the wall clock of that moment's leader."""
+    missing: Sequence[Tuple[int, int]] = ()
+    """What the member could not record: the first revision, and the one after the last. Another member may have them."""
 
 
 def batch(shown: Dict[str, Any]) -> Batch:
@@ -169,3 +256,50 @@ def lock_info(name: str, shown: Optional[Dict[str, Any]], detail: Dict[str, Any]
         for it in (shown or {}).get("holders", ())
     ]
     return LockInfo(name, holders, int((shown or {}).get("waiting", 0)), detail)
+
+
+def _seconds(shown: Dict[str, Any], field: str) -> Optional[float]:
+    ms = shown.get(field)
+    return None if ms is None else float(ms) / 1000
+
+
+def waiter(shown: Dict[str, Any]) -> Waiter:
+    """Reads a position in a queue as the cluster shows it."""
+    return Waiter(
+        shown["client"],
+        str(shown["lease"]),
+        shown["mode"],
+        int(shown["ahead"]),
+        shown["waiting_ms"] / 1000,
+        _seconds(shown, "left_ms"),
+        int(shown["created"]),
+        list(shown["locks"]),
+        shown.get("slots"),
+        int(shown.get("take", 1)),
+        bool(shown.get("any", False)),
+        shown.get("pool"),
+        bool(shown.get("election", False)),
+        shown.get("supersede"),
+        int(shown.get("priority", 0)),
+        shown.get("passable_ms", 0) / 1000,
+    )
+
+
+def explanation(name: str, revision: int, shown: Dict[str, Any]) -> Explanation:
+    """Reads an explanation as the cluster gives it."""
+    info = lock_info(name, shown.get("lock"), shown)
+    own, drained = shown.get("own"), shown.get("drained")
+    return Explanation(
+        *info,
+        revision,
+        [waiter(it) for it in shown["ahead"]],
+        None if own is None else waiter(own),
+        [ChainStep(it["lock"], it["client"], str(it["lease"])) for it in shown["chain"]],
+        bool(shown.get("chain_goes_on", False)),
+        _seconds(shown, "free_if_silent_ms"),
+        _seconds(shown, "free_at_latest_ms"),
+        _seconds(shown, "usually_held_ms"),
+        int(shown.get("usually_of", 0)),
+        _seconds(shown, "quiet_ms"),
+        None if drained is None else drain_of(drained),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import logging
 from types import TracebackType
 from typing import (
@@ -25,13 +26,15 @@ from .. import _hand_on, _operations
 from .._acquire import acquire
 from .._ask import ANY, Ask, Value
 from .._base import BaseGuard, BaseLease
+from .._clock import boot_us
 from .._engine import Engine
+from .._fence import Fence, given_back, refusing
 from .._guards import GuardCore
 from .._held import HeldLease
 from .._job import Job
 from .._loss import RELEASED, Loss
 from .._signal import Signal
-from ..errors import Error, Lost, Refused
+from ..errors import Error, FenceFailed, Lost, Refused, Timeout
 from ..guard import note_loss
 
 if TYPE_CHECKING:
@@ -320,7 +323,13 @@ class Lock:
         engine, held = self._engine(), self._held
         if held is not None and held.engine.is_forked:
             raise Lost(held.state.loss or Loss("forked"))
-        return await finished(engine.submit(lambda: acquire(engine, ask, held)))
+        began = boot_us()
+        core = await finished(engine.submit(lambda: acquire(engine, ask, held)))
+        if ask.fence is not None:
+            left_us = None if ask.timeout_us is None else began + ask.timeout_us - boot_us()
+            with given_back(core):
+                await _raise_for(core, ask.fence, left_us)
+        return core
 
     async def try_acquire(self) -> Optional[Guard]:
         """Does not queue. Returns `None` if another client holds it."""
@@ -362,6 +371,26 @@ class Lock:
                 return await guard.run(function(*args, **kwargs))
 
         return locked  # type: ignore[return-value]
+
+
+async def _raise_for(core: GuardCore, fence: Fence, left_us: Optional[int]) -> None:
+    """Raises the fence for every lock, within the time of any request and what is left of the caller's own."""
+
+    async def raise_all() -> None:
+        for lock in core.locks:
+            with refusing(lock):
+                raised = fence(lock)
+                if inspect.isawaitable(raised):
+                    await raised
+
+    within_us = core.engine.settings.timeout_us
+    is_limited = left_us is not None and left_us < within_us
+    within = (left_us if left_us is not None and is_limited else within_us) / 1e6
+    try:
+        await asyncio.wait_for(Guard(core).run(raise_all()), within)
+    except asyncio.TimeoutError as late:
+        error = Timeout if is_limited else FenceFailed
+        raise error(f"the fence was not raised within {within:.1f}s; the lock is given back") from late
 
 
 class Lease(BaseLease):

@@ -275,9 +275,26 @@ public final class Client implements AutoCloseable {
    * @throws InterruptedException if the thread is interrupted
    */
   public Explanation explain(String lock) throws InterruptedException {
-    AskOptions.checkName(lock);
+    return explained(Json.object().put("lock", lock));
+  }
+
+  /**
+   * Explains a lock to a lease: who is before it in the queue, and its own position.
+   *
+   * @param lock its name
+   * @param lease the id of the lease
+   * @return the explanation
+   * @throws InterruptedException if the thread is interrupted
+   */
+  public Explanation explain(String lock, String lease) throws InterruptedException {
+    AskOptions.checkLease(lease);
+    return explained(Json.object().put("lock", lock).put("lease", lease));
+  }
+
+  private Explanation explained(ObjectNode which) throws InterruptedException {
+    AskOptions.checkName(which.path("lock").asText());
     ObjectNode command = Json.object();
-    command.putObject("explain").put("lock", lock);
+    command.set("explain", which);
     return Explanation.of(Futures.await(core.request(command, "explained", Identity.HARMLESS), () -> {}));
   }
 
@@ -299,6 +316,27 @@ public final class Client implements AutoCloseable {
       after = page.path("next").asText("");
     } while (!after.isEmpty());
     return locks;
+  }
+
+  /**
+   * Begins a search of what happened to a lock: its newest revisions, from the cluster and from the archive of the member
+   * that answers.
+   *
+   * @param lock its name
+   * @return the search
+   */
+  public HistoryRequest history(String lock) {
+    return new HistoryRequest(core, lock, false);
+  }
+
+  /**
+   * Begins a search of what happened to all locks whose names begin so.
+   *
+   * @param prefix the beginning; empty for all
+   * @return the search
+   */
+  public HistoryRequest historyPrefix(String prefix) {
+    return new HistoryRequest(core, prefix, true);
   }
 
   /**
@@ -337,6 +375,40 @@ public final class Client implements AutoCloseable {
     }
     JsonNode forced = Futures.await(core.request(command, "forced", Identity.random()), () -> {});
     return Duration.ofMillis(forced.path("left_ms").asLong());
+  }
+
+  /**
+   * Ends the lease of another client and everything bound to it. The holder is told the reason and this client's name; its
+   * locks pass on when it has stopped, or when the lease would have ended.
+   *
+   * @param lease the id of the lease
+   * @param reason why, for the record and for the holder
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void revoke(String lease, String reason) throws InterruptedException {
+    revoke(lease, reason, false);
+  }
+
+  /**
+   * Ends the lease of another client at once, without letting its holder stop first. Only a fence protects the resource
+   * then.
+   *
+   * @param lease the id of the lease
+   * @param reason why, for the record and for the holder
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void revokeNow(String lease, String reason) throws InterruptedException {
+    revoke(lease, reason, true);
+  }
+
+  private void revoke(String lease, String reason, boolean now) throws InterruptedException {
+    AskOptions.checkLease(lease);
+    ObjectNode command = Json.object();
+    ObjectNode revoke = command.putObject("revoke").put("lease", lease).put("reason", reason).put("by", name());
+    if (now) {
+      revoke.put("now", true);
+    }
+    Futures.await(core.request(command, "revoked", Identity.random()), () -> {});
   }
 
   /**

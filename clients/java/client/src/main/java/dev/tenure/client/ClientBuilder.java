@@ -16,6 +16,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Supplier;
 
 /** The settings of a client. Nothing is connected until {@link #connect} is called. */
 public final class ClientBuilder {
@@ -32,6 +33,7 @@ public final class ClientBuilder {
   private Path key;
   private Credentials credentials = Credentials.none();
   private boolean insecureCredentials;
+  private Supplier<String> traceparent;
 
   ClientBuilder() {}
 
@@ -164,6 +166,19 @@ public final class ClientBuilder {
   }
 
   /**
+   * Sends the caller's span with each request, for members that export traces. Requests of the client itself, such as
+   * renewals, have none.
+   *
+   * @param traceparent returns the span of the calling thread in the form of the W3C header {@code traceparent}, or null;
+   *     it is called in the thread that makes the request
+   * @return this builder
+   */
+  public ClientBuilder traceparent(Supplier<String> traceparent) {
+    this.traceparent = traceparent;
+    return this;
+  }
+
+  /**
    * Takes from the environment what it says, as {@link Client#fromEnv} does.
    *
    * @return this builder
@@ -236,7 +251,8 @@ public final class ClientBuilder {
       bare.add(bare(address));
     }
     Settings settings = new Settings(
-        List.copyOf(bare), name, timeout, ttl, window, grace, ca, certificate, key, credentials, insecureCredentials);
+        List.copyOf(bare), name, timeout, ttl, window, grace, ca, certificate, key, credentials, insecureCredentials,
+        traceparent);
     for (String address : bare) {
       if (!settings.mayGoTo(address)) {
         throw new InvalidRequestException("CONFIG", "credentials are not sent to " + address + " in plain text: use TLS");

@@ -30,15 +30,11 @@ public record Drain(
     return new Drain(
         Json.string(it, "prefix"),
         Duration.ofMillis(it.path("drained_ms").asLong()),
-        text(it, "by"),
-        text(it, "principal"),
-        text(it, "reason"),
+        Json.optional(it, "by"),
+        Json.optional(it, "principal"),
+        Json.optional(it, "reason"),
         Json.decimal(it, "created"),
         it.path("holders").asLong(),
         it.path("more_holders").asBoolean());
-  }
-
-  private static Optional<String> text(JsonNode it, String field) {
-    return Optional.of(Json.string(it, field)).filter(text -> !text.isEmpty());
   }
 }

@@ -3,6 +3,7 @@ package dev.tenure.client;
 import com.fasterxml.jackson.databind.JsonNode;
 import dev.tenure.client.internal.Json;
 import java.nio.charset.StandardCharsets;
+import java.time.Instant;
 import java.util.Optional;
 
 /** One change of a lock or key. Which fields are there depends on its cause. */
@@ -71,6 +72,34 @@ public final class Event {
   public Optional<String> value() {
     boolean written = data.has("value") || data.has("value_base64");
     return written ? Optional.of(new String(Json.bytes(data, "value"), StandardCharsets.UTF_8)) : Optional.empty();
+  }
+
+  /**
+   * Returns the value of a key, or the metadata of a lock, that was there before, as text. It is in changes of a watch
+   * that asks for it with {@link WatchRequest#withPrevious}.
+   *
+   * @return the value; nothing if there was none
+   */
+  public Optional<String> previous() {
+    return Json.child(data, "previous").flatMap(it -> Json.content(it, "value"));
+  }
+
+  /**
+   * Returns when it happened, by the wall clock of the leader of that moment. A label: no decision depends on it.
+   *
+   * @return the time
+   */
+  public Optional<Instant> at() {
+    return Json.time(data, "at");
+  }
+
+  /**
+   * Returns the lease that holds, held, waits or owns.
+   *
+   * @return its id, if there is one
+   */
+  public Optional<String> lease() {
+    return text("lease");
   }
 
   /**

@@ -5,7 +5,6 @@ import dev.tenure.client.internal.AskOptions;
 import dev.tenure.client.internal.Core;
 import dev.tenure.client.internal.Futures;
 import dev.tenure.client.internal.HeldLease;
-import dev.tenure.client.internal.Hold;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
@@ -26,6 +25,7 @@ public final class LockRequest {
   private final Core core;
   private final HeldLease held;
   private final AskOptions ask;
+  private Fence fence;
 
   LockRequest(Core core, HeldLease held, List<String> locks) {
     this(core, held, AskOptions.Choice.ALL, locks);
@@ -245,6 +245,20 @@ public final class LockRequest {
     return this;
   }
 
+  /**
+   * Raises the fence at the resource for each lock before the guard is handed out: from then on the previous holder cannot
+   * write there. If it throws, or takes longer than the client's timeout, the lock is given back, and the request fails
+   * with {@link FenceException}.
+   *
+   * @param fence raises it; it runs on a thread of the client, which is interrupted when the time is over, the request is
+   *     cancelled or the lock is lost; one that does not react to interrupts holds the request up
+   * @return this request
+   */
+  public LockRequest fence(Fence fence) {
+    this.fence = fence;
+    return this;
+  }
+
   LockRequest election() {
     ask.election = true;
     return this;
@@ -259,6 +273,10 @@ public final class LockRequest {
    * @throws TenureException if something else goes wrong; its {@link TenureException#effect} says what may be concluded
    */
   public Guard acquire() throws InterruptedException {
+    if (fence != null) {
+      CompletableFuture<Guard> fenced = acquireAsync();
+      return Futures.await(fenced, () -> fenced.cancel(false));
+    }
     Acquisition acquisition = Acquisition.start(core, held, ask);
     return new Guard(Futures.await(acquisition.result(), acquisition::abandon));
   }
@@ -270,6 +288,8 @@ public final class LockRequest {
    */
   public CompletableFuture<Guard> acquireAsync() {
     CompletableFuture<Guard> guard = new CompletableFuture<>();
+    Fence fence = this.fence;
+    long began = System.nanoTime();
     Acquisition acquisition;
     try {
       acquisition = Acquisition.start(core, held, ask);
@@ -282,19 +302,45 @@ public final class LockRequest {
         acquisition.abandon();
       }
     });
-    acquisition.result().whenComplete((hold, error) -> core.callbacks.execute(() -> pass(hold, error, guard)));
+    acquisition.result().whenComplete((hold, error) -> core.callbacks.execute(() -> {
+      if (error != null) {
+        guard.completeExceptionally(error);
+      } else {
+        pass(new Guard(hold), fence, began, guard);
+      }
+    }));
     return guard;
   }
 
-  private static void pass(Hold hold, Throwable error, CompletableFuture<Guard> to) {
-    if (error != null) {
-      to.completeExceptionally(error);
-    } else {
-      Guard guard = new Guard(hold);
-      // A cancelled request gives the hold back by itself.
-      if (!to.complete(guard) && !to.isCancelled()) {
+  private void pass(Guard guard, Fence fence, long began, CompletableFuture<Guard> to) {
+    try {
+      if (fence != null) {
+        raise(guard, fence, began, to);
+      }
+    } catch (TenureException refused) {
+      // A cancelled request gives the hold back by itself. Why the work does not begin counts, not how the release ends.
+      if (to.completeExceptionally(refused)) {
         guard.releaseAsync();
       }
+      return;
+    }
+    if (!to.complete(guard) && !to.isCancelled()) {
+      guard.releaseAsync();
+    }
+  }
+
+  /** Raises the fence within the time of any request, and within what is left of the caller's own. */
+  private void raise(Guard guard, Fence fence, long began, CompletableFuture<Guard> to) {
+    Duration within = core.settings.timeout();
+    Duration left = ask.timeout == null ? within : ask.timeout.minusNanos(System.nanoTime() - began);
+    boolean limited = left.compareTo(within) < 0;
+    try {
+      FenceThread.raise(guard, fence, limited ? left : within, to);
+    } catch (FenceException refused) {
+      if (limited && refused.getCause() == null) {
+        throw new TimedOutException(Effect.NONE, refused.getMessage());
+      }
+      throw refused;
     }
   }
 

@@ -69,10 +69,15 @@ public final class Watch implements AutoCloseable {
       if (!event.equals("change")) {
         return Optional.empty();
       }
-      List<Event> events = new ArrayList<>();
-      data.path("events").forEach(it -> events.add(Event.of(it)));
-      return Optional.of(new Batch(revision, List.copyOf(events)));
+      return Optional.of(batch(data));
     }
+  }
+
+  /** Reads all changes of one revision. */
+  static Batch batch(JsonNode change) {
+    List<Event> events = new ArrayList<>();
+    change.path("events").forEach(it -> events.add(Event.of(it)));
+    return new Batch(Json.decimal(change, "revision"), List.copyOf(events));
   }
 
   /**

@@ -1,5 +1,6 @@
 package dev.tenure.client;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -7,6 +8,9 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 
@@ -15,6 +19,7 @@ final class Proxy implements AutoCloseable {
   private final ServerSocket listener;
   private final String target;
   private final List<Socket> sockets = new CopyOnWriteArrayList<>();
+  private final List<ByteArrayOutputStream> asked = new CopyOnWriteArrayList<>();
   private volatile boolean swallows;
 
   Proxy(String target) throws IOException {
@@ -30,6 +35,42 @@ final class Proxy implements AutoCloseable {
   /** From now on no byte of the member arrives. */
   void swallowAnswers() {
     swallows = true;
+  }
+
+  /** Returns the messages that clients have sent so far on WebSockets. */
+  List<String> asked() {
+    List<String> messages = new ArrayList<>();
+    for (ByteArrayOutputStream connection : asked) {
+      byte[] bytes;
+      synchronized (connection) {
+        bytes = connection.toByteArray();
+      }
+      int upgraded = new String(bytes, StandardCharsets.ISO_8859_1).indexOf("\r\n\r\n");
+      ByteBuffer frames = ByteBuffer.wrap(bytes);
+      frames.position(upgraded < 0 ? bytes.length : upgraded + 4);
+      readFrames(frames, messages);
+    }
+    return messages;
+  }
+
+  /** Reads the frames of RFC 6455 that are there as a whole. A client masks what it sends. */
+  private static void readFrames(ByteBuffer frames, List<String> to) {
+    while (frames.remaining() >= 14) {
+      frames.get();
+      int size = frames.get() & 0x7f;
+      long length = size == 127 ? frames.getLong() : size == 126 ? frames.getShort() & 0xffff : size;
+      byte[] mask = new byte[4];
+      frames.get(mask);
+      if (frames.remaining() < length) {
+        return;
+      }
+      byte[] text = new byte[(int) length];
+      frames.get(text);
+      for (int at = 0; at < text.length; at++) {
+        text[at] ^= mask[at % 4];
+      }
+      to.add(new String(text, StandardCharsets.UTF_8));
+    }
   }
 
   /** Ends all connections; new ones work again. */
@@ -58,7 +99,16 @@ final class Proxy implements AutoCloseable {
 
   private void pass(InputStream from, OutputStream to, boolean answers) throws IOException {
     byte[] buffer = new byte[8 * 1024];
+    ByteArrayOutputStream copy = new ByteArrayOutputStream();
+    if (!answers) {
+      asked.add(copy);
+    }
     for (int read = from.read(buffer); read >= 0; read = from.read(buffer)) {
+      if (!answers) {
+        synchronized (copy) {
+          copy.write(buffer, 0, read);
+        }
+      }
       if (!(answers && swallows)) {
         to.write(buffer, 0, read);
         to.flush();

@@ -28,6 +28,7 @@ public abstract class Acquisition {
   final Core core;
   final AskOptions ask;
   final long began = MachineClock.now();
+  final String span;
 
   /** When the wait is over; the largest value for no limit. */
   final long until;
@@ -42,6 +43,7 @@ public abstract class Acquisition {
     this.core = core;
     this.ask = ask;
     this.result = core.awaited();
+    this.span = core.loop.span();
     long wait = Long.MAX_VALUE;
     if (ask.isTry()) {
       wait = ask.timeout == null ? Math.min(AT_ONCE, core.settings.timeoutMicros()) : Long.MAX_VALUE;

@@ -119,6 +119,13 @@ public final class AskOptions {
     }
   }
 
+  /** Refuses a text that is no id of a lease. */
+  public static void checkLease(String lease) {
+    if (!lease.matches("[1-9][0-9]{0,19}")) {
+      throw new InvalidRequestException("INVALID_FIELD", "`" + lease + "` is no id of a lease");
+    }
+  }
+
   /** Computes the timing of a new lease from the client's settings and these options. */
   LeaseTiming timing(Settings settings) {
     LeaseTiming timing = LeaseTiming.of(ttl != null ? ttl : settings.ttl());

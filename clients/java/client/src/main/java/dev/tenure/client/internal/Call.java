@@ -27,6 +27,7 @@ final class Call {
   private final Identity identity;
   private final long began = MachineClock.now();
   private final long until;
+  private final String span;
   private final CompletableFuture<Reply> done = new CompletableFuture<>();
   private boolean doubted;
   private TenureException newest;
@@ -42,6 +43,7 @@ final class Call {
     this.result = result;
     this.identity = identity;
     this.until = began + within;
+    this.span = core.loop.span();
   }
 
   /** Starts a request whose answer has its result in the field of this name. */
@@ -83,6 +85,7 @@ final class Call {
       long left = until - MachineClock.now();
       ObjectNode request = command.deepCopy();
       identity.write(request);
+      Loop.trace(request, span);
       request.put("deadline_ms", Math.max(1, Math.min(left, MEMBER) / 1_000));
       long id = session.ask(request, response -> {
         if (mine == attempt) {

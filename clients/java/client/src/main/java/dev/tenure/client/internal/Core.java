@@ -46,7 +46,7 @@ public final class Core {
   private static final int RETRY_COST = 10;
 
   public final Settings settings;
-  final Loop loop = new Loop("tenure-loop");
+  final Loop loop;
   final Connections connections;
   final Transport transport;
   final Renewals renewals = new Renewals(this);
@@ -74,6 +74,7 @@ public final class Core {
 
   private Core(Settings settings) throws IOException, GeneralSecurityException {
     this.settings = settings;
+    this.loop = new Loop("tenure-loop", settings.traceparent());
     this.transport = new Transport(settings);
     this.connections = new Connections(this, transport);
     AtomicInteger made = new AtomicInteger();

@@ -8,8 +8,12 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.format.DateTimeParseException;
 import java.util.Base64;
 import java.util.Optional;
+import java.util.OptionalInt;
 
 /** Reads and writes the JSON of the session: numbers that do not fit a double are decimal strings. */
 public final class Json {
@@ -57,6 +61,41 @@ public final class Json {
 
   public static String string(JsonNode object, String field) {
     return object.path(field).asText("");
+  }
+
+  /** Reads a text; nothing if it is absent or empty. */
+  public static Optional<String> optional(JsonNode object, String field) {
+    return Optional.of(string(object, field)).filter(text -> !text.isEmpty());
+  }
+
+  /** Reads a time in milliseconds, which may be absent. */
+  public static Optional<Duration> millis(JsonNode object, String field) {
+    return object.hasNonNull(field) ? Optional.of(Duration.ofMillis(object.path(field).asLong())) : Optional.empty();
+  }
+
+  /** Reads a time of the wall clock, which may be absent. One that cannot be read is none: such times are labels. */
+  public static Optional<Instant> time(JsonNode object, String field) {
+    try {
+      return optional(object, field).map(Instant::parse);
+    } catch (DateTimeParseException unreadable) {
+      return Optional.empty();
+    }
+  }
+
+  /** Reads a small number, which may be absent. */
+  public static OptionalInt number(JsonNode object, String field) {
+    return object.hasNonNull(field) ? OptionalInt.of(object.path(field).asInt()) : OptionalInt.empty();
+  }
+
+  /** Reads an object, which may be absent. */
+  public static Optional<JsonNode> child(JsonNode object, String field) {
+    return Optional.of(object.path(field)).filter(JsonNode::isObject);
+  }
+
+  /** Reads content, which may be absent, as text. */
+  public static Optional<String> content(JsonNode object, String field) {
+    boolean is = object.hasNonNull(field) || object.hasNonNull(field + "_base64");
+    return is ? Optional.of(new String(bytes(object, field), StandardCharsets.UTF_8)) : Optional.empty();
   }
 
   /** Writes bytes as text if they are, else as base64 beside it. */

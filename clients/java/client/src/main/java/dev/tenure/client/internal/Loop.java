@@ -1,10 +1,12 @@
 package dev.tenure.client.internal;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.lang.System.Logger;
 import java.lang.System.Logger.Level;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 
 /**
  * The one thread of a client that talks to the cluster. Sessions, requests and renewals live on it, so they need no
@@ -14,14 +16,19 @@ final class Loop {
   private static final Logger LOG = System.getLogger("dev.tenure.client");
 
   private final ScheduledThreadPoolExecutor executor;
+  private final Supplier<String> traceparent;
   private volatile Thread thread;
+
+  /** The span of the caller whose task runs; null for none. Only on the loop. */
+  private String span;
 
   /** A task that runs later, unless it is cancelled. */
   interface Timer {
     void cancel();
   }
 
-  Loop(String name) {
+  Loop(String name, Supplier<String> traceparent) {
+    this.traceparent = traceparent == null ? () -> null : traceparent;
     executor = new ScheduledThreadPoolExecutor(1, task -> {
       Thread made = new Thread(task, name);
       made.setDaemon(true);
@@ -37,7 +44,36 @@ final class Loop {
     if (Thread.currentThread() == thread) {
       task.run();
     } else {
-      later(task);
+      String caller = span();
+      later(() -> {
+        span = caller;
+        try {
+          task.run();
+        } finally {
+          span = null;
+        }
+      });
+    }
+  }
+
+  /** Returns the W3C {@code traceparent} of the caller: on the loop, of the one whose task runs. Null for none. */
+  String span() {
+    if (Thread.currentThread() == thread) {
+      return span;
+    }
+    try {
+      return traceparent.get();
+    } catch (RuntimeException broken) {
+      // A request without a span is better than none.
+      LOG.log(Level.DEBUG, "the caller's span cannot be read", broken);
+      return null;
+    }
+  }
+
+  /** Adds the span to a request, if there is one. */
+  static void trace(ObjectNode request, String span) {
+    if (span != null && !span.isEmpty()) {
+      request.put("traceparent", span);
     }
   }
 

@@ -6,6 +6,7 @@ import dev.tenure.client.RefusedException;
 import dev.tenure.client.TenureException;
 import dev.tenure.client.UnknownOutcomeException;
 import java.time.Duration;
+import java.util.Optional;
 import java.util.Set;
 
 /** What an error of the cluster means for the sender of the request. */
@@ -45,8 +46,30 @@ public sealed interface Meaning {
   }
 
   static Holder holder(JsonNode it) {
-    Duration held = Duration.ofMillis(it.path("held_ms").asLong());
-    return new Holder(Json.string(it, "client"), Json.decimal(it, "token"), held, it.path("state").asText("held"));
+    return new Holder(
+        Json.string(it, "client"),
+        Json.decimal(it, "token"),
+        Duration.ofMillis(it.path("held_ms").asLong()),
+        it.path("state").asText("held"),
+        Json.millis(it, "left_ms"),
+        Json.optional(it, "lease"),
+        Json.optional(it, "mode"),
+        Json.number(it, "slot"),
+        it.path("election").asBoolean(),
+        Json.content(it, "metadata"),
+        Json.millis(it, "renewed_ms"),
+        Json.millis(it, "lock_delay_ms").filter(time -> !time.isZero()),
+        Json.millis(it, "min_hold_ms"),
+        Json.millis(it, "max_hold_ms"),
+        Json.child(it, "progress").map(Meaning::progress));
+  }
+
+  private static Holder.Progress progress(JsonNode it) {
+    return new Holder.Progress(
+        Json.decimal(it, "number"),
+        Duration.ofMillis(it.path("within_ms").asLong()),
+        Duration.ofMillis(it.path("left_ms").asLong()),
+        Duration.ofMillis(it.path("still_ms").asLong()));
   }
 
   /** The error for an answer that does not fit its request. */

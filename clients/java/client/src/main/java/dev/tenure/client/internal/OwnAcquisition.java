@@ -101,6 +101,7 @@ final class OwnAcquisition extends Acquisition implements StandingRequest.Outcom
         .put("client", core.settings.name());
     request.set("acquire", acquire);
     identity.write(request);
+    Loop.trace(request, span);
     // Read the clock before the send; a repetition under the same lease also counts from here.
     pending.sent(MachineClock.read());
     long[] id = {0};

@@ -3,6 +3,7 @@ package dev.tenure.client.internal;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.function.Supplier;
 
 /**
  * The settings of a client, checked.
@@ -18,6 +19,7 @@ import java.util.List;
  * @param key the key of that certificate
  * @param credentials what proves who the client is
  * @param insecureCredentials whether credentials may leave this machine in plain text
+ * @param traceparent returns the W3C {@code traceparent} of the calling thread, or null; null for none at all
  */
 public record Settings(
     List<String> addresses,
@@ -30,7 +32,8 @@ public record Settings(
     Path certificate,
     Path key,
     Credentials credentials,
-    boolean insecureCredentials) {
+    boolean insecureCredentials,
+    Supplier<String> traceparent) {
 
   long timeoutMicros() {
     return micros(timeout);

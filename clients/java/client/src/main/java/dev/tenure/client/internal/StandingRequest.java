@@ -142,6 +142,7 @@ final class StandingRequest {
     if (numbered) {
       new Identity.Numbered(seq).write(request);
     }
+    Loop.trace(request, owner.span);
     session = on;
     id = on.ask(request, response -> heard(mine, response));
     if (id == 0) {
