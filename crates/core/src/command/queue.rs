@@ -188,30 +188,6 @@ impl Machine {
         self.quiet_until_ms.is_some()
     }
 
-    /// The waits of a place, in the order of their locks' names.
-    pub(crate) fn waits_of(
-        &self,
-        place: SlabIndex,
-    ) -> impl Iterator<Item = (SlabIndex, &WaitRecord)> {
-        self.waits_from(self.places.at(place).first)
-    }
-
-    /// The waits of a place from one of them on.
-    fn waits_from(&self, first: SlabIndex) -> impl Iterator<Item = (SlabIndex, &WaitRecord)> {
-        let mut next = Some(first);
-        core::iter::from_fn(move || {
-            let slot = next?;
-            let wait = self.waits.at(slot);
-            next = wait.next;
-            Some((slot, wait))
-        })
-    }
-
-    /// How many grants a place waits for: one for each slot that it takes.
-    pub(crate) fn slots_awaited(&self, place: SlabIndex) -> u64 {
-        self.waits_of(place).map(|(_, wait)| u64::from(wait.mode.grants())).sum()
-    }
-
     /// Adds a place to the queues of its locks. `asks` must be in the order of names.
     pub(super) fn add_place(
         &mut self,

@@ -155,7 +155,7 @@ impl Verify for PasswordVerifier {
 fn a_store_believes_what_its_verifier_believes() {
     let dir = tempfile::tempdir().unwrap();
     let store = started(dir.path(), |settings| {
-        settings.believe = TokenPolicy::Other(Arc::new(PasswordVerifier))
+        settings.believe = TokenPolicy::Other(Arc::new(PasswordVerifier));
     });
     let mut connection = Connection::open(store.address).unwrap();
     let mut put = |token: &str| {
