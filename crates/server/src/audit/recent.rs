@@ -82,7 +82,6 @@ mod tests {
     fn records_of_both_kinds_are_in_the_order_in_which_they_came() {
         use RecentKind::{Act, Denial};
         let recent = filled([Denial, Act, Denial, Act].into_iter());
-        let newest: Vec<String> = recent.newest(3).iter().map(|line| line.to_string()).collect();
-        assert_eq!(newest, ["Act 1", "Denial 2", "Act 3"]);
+        assert_eq!(recent.newest(3), ["Act 1", "Denial 2", "Act 3"].map(Arc::from));
     }
 }
