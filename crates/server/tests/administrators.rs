@@ -18,11 +18,11 @@ use crate::identity::{Key, Stage};
 
 /// The records of an act, once there are as many as expected.
 fn records(stage: &Stage, act: &str, count: usize) -> Vec<Value> {
-    let health = Client::new(stage.member.running.health.unwrap(), "health");
+    let key = stage.key("ana", None);
     wait(&format!("{count} records of {act}"), || {
-        let text = String::from_utf8(health.get("/debug/audit?last=1000").body).unwrap();
-        let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let found: Vec<Value> = all.filter(|record| record["act"] == act).collect();
+        let records = stage.get("/v1/audit?last=1000", &key).ok()["records"].clone();
+        let all = records.as_array().unwrap().iter();
+        let found: Vec<Value> = all.filter(|record| record["act"] == act).cloned().collect();
         (found.len() >= count).then_some(found)
     })
 }

@@ -583,14 +583,14 @@ fn a_denied_call_is_recorded_with_its_principal_and_address() {
     let denied = stage.http.ask("PUT", "/v1/keys/tenure/x", &headers, b"1");
     assert_eq!(denied.status, 403);
     stage.http.get("/v1/locks").refused(401, "UNAUTHENTICATED");
+    // Other users of this machine have no credentials.
     let health = Client::new(stage.member.running.health.unwrap(), "health");
-    let records = String::from_utf8(health.get("/debug/audit").body).unwrap();
-    let denied: Vec<Value> = records
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .filter(|record: &Value| record["act"] == "denied")
-        .collect();
-    let [named, unnamed] = &denied[..] else { panic!("{records}") };
+    health.get("/debug/audit").refused(403, "PERMISSION_DENIED");
+    let records = stage.get("/v1/audit", &ana).ok()["records"].clone();
+    let denied = records.as_array().unwrap().iter().filter(|record| record["act"] == "denied");
+    let [named, unnamed] = &denied.collect::<Vec<_>>()[..] else { panic!("{records}") };
     assert_eq!((&named["who"], &named["from"]), (&json!("ana"), &json!("127.0.0.1")), "{named}");
     assert_eq!((&unnamed["who"], &unnamed["from"]), (&Value::Null, &json!("127.0.0.1")));
+    let targets = [&named["target"], &unnamed["target"]];
+    assert_eq!(targets, [&json!("PUT /v1/keys/tenure/x"), &json!("GET /v1/locks")]);
 }

@@ -15,7 +15,7 @@ use axum::body::Body;
 use axum::response::Response;
 use futures_util::future::Either;
 use http::header::{AUTHORIZATION, UPGRADE};
-use http::{HeaderValue, Method, Request};
+use http::{HeaderValue, Method, Request, Uri};
 use hyper::body::Incoming;
 use tenure_types::Verb;
 use tenure_wire::Failure;
@@ -59,6 +59,15 @@ struct FilteredConnection {
     permit: ConnectionPermit,
 }
 
+/// What remains of a request for the response to it, if it is rejected.
+struct RequestHead {
+    is_grpc: bool,
+    /// The allowed foreign origin that it names.
+    origin: Option<HeaderValue>,
+    method: Method,
+    uri: Uri,
+}
+
 impl FilteredRouter {
     pub(super) fn new(listener: &Listener, permit: ConnectionPermit) -> Self {
         let (dispatch, hosts) = (listener.dispatch.clone(), listener.hosts.clone());
@@ -87,10 +96,12 @@ impl FilteredConnection {
     }
 
     /// The response to a rejected request. It names an allowed origin, so that the page can see why it is rejected.
-    fn refuse(&self, is_grpc: bool, origin: Option<HeaderValue>, failure: Failure) -> Response {
+    fn refuse(&self, request: RequestHead, failure: Failure) -> Response {
+        let RequestHead { is_grpc, origin, method, uri } = request;
         let from = self.permit.connection().from();
+        let call = if is_grpc { uri.path().to_owned() } else { format!("{method} {}", uri.path()) };
         let api = if is_grpc { Api::Grpc } else { Api::Http };
-        self.dispatch.request_metrics().refused_from(api, failure.reason(), from);
+        self.dispatch.request_metrics().refused_from(api, failure.reason(), &call, from);
         let mut response = if is_grpc { grpc::refused(failure) } else { api::refused(failure) };
         if let Some(origin) = origin {
             AllowedHosts::name_origin(origin, &mut response);
@@ -168,17 +179,19 @@ impl Service<Request<Incoming>> for FilteredRouter {
         // Pages cannot call gRPC.
         let hosts = &connection.hosts;
         let origin = if is_grpc { None } else { hosts.foreign_origin(request.headers()) };
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let head = RequestHead { is_grpc, origin, method, uri };
         if let Some(failure) = connection.objection(&request) {
-            return Either::Left(ready(Ok(connection.refuse(is_grpc, origin, failure))));
+            return Either::Left(ready(Ok(connection.refuse(head, failure))));
         }
-        let ends_itself = request.uri().path().starts_with(SESSIONS);
+        let ends_itself = head.uri.path().starts_with(SESSIONS);
         let upgrades = request.headers().contains_key(UPGRADE);
         let identity = match connection.identify(&request, upgrades) {
             Ok(identity) => identity,
             Err(failure) => {
                 let Some(missing) = connection.missing_keys(&request, &failure) else {
                     connection.count_failed(&request, &failure);
-                    return Either::Left(ready(Ok(connection.refuse(is_grpc, origin, failure))));
+                    return Either::Left(ready(Ok(connection.refuse(head, failure))));
                 };
                 // After an attempt to read them the keys are not read again for a while, so this repeats a few times at
                 // most.
@@ -207,7 +220,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
                         }
                         Err(response) => response,
                     },
-                    Err(failure) => connection.refuse(is_grpc, origin, failure),
+                    Err(failure) => connection.refuse(head, failure),
                 },
             };
             Ok(response.map(|body| metered::response(body, metered)))

@@ -182,6 +182,9 @@ impl Default for RequestMetrics {
     }
 }
 
+/// The most characters of a denied call that are recorded: the longest name and the path around it.
+const CALL_CHARS_MAX: usize = 640;
+
 impl RequestMetrics {
     /// Registers the metrics.
     pub(crate) fn register(&self, to: &mut Registry) {
@@ -225,11 +228,16 @@ impl RequestMetrics {
 
     /// Counts a response other than success.
     pub(crate) fn refused(&self, api: Api, reason: &str) {
-        self.refused_from(api, reason, Caller::address());
+        self.refused_call(api, reason, "");
+    }
+
+    /// Counts a response other than success to a call: its method and path, or its full name.
+    pub(crate) fn refused_call(&self, api: Api, reason: &str, call: &str) {
+        self.refused_from(api, reason, call, Caller::address());
     }
 
     /// Counts a response other than success to a caller at this address, if it is known.
-    pub(crate) fn refused_from(&self, api: Api, reason: &str, from: Option<IpAddr>) {
+    pub(crate) fn refused_from(&self, api: Api, reason: &str, call: &str, from: Option<IpAddr>) {
         let Some(row) = reason::row(reason) else { return };
         let refusal = OfRefusal { reason: row.reason, api: APIS[api as usize].1 };
         self.refusals.get_or_create(&refusal).inc();
@@ -239,7 +247,9 @@ impl RequestMetrics {
             let record = AuditRecord::new("denied", AuditOutcome::Refused(row.reason));
             let principal = Caller::principal();
             let record = record.who(principal.name()).principal(principal.name()).from(from);
-            audit.record(&record.with("api", refusal.api));
+            // A path is as long as its sender likes.
+            let call: String = call.chars().take(CALL_CHARS_MAX).collect();
+            audit.record(&record.with("api", refusal.api).target(&call));
         }
     }
 }

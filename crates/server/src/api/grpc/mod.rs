@@ -111,7 +111,8 @@ async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let (began_us, class) = (dispatch.now_us(), RequestClass::of_call(request.uri().path()));
+    let (began_us, uri) = (dispatch.now_us(), request.uri().clone());
+    let class = RequestClass::of_call(uri.path());
     // A web page can send gRPC to its own host name, and have that name resolve to this member.
     let span = class.filter(|_| dispatch.traces().is_on()).and_then(|class| {
         let parent = TraceContext::of_headers(request.headers());
@@ -130,7 +131,7 @@ async fn guard(
     }
     let reason = response.headers().get(status::REASON).and_then(|reason| reason.to_str().ok());
     if let Some(reason) = reason {
-        dispatch.request_metrics().refused(Api::Grpc, reason);
+        dispatch.request_metrics().refused_call(Api::Grpc, reason, uri.path());
     }
     if let Some(span) = span {
         span.finish(reason);

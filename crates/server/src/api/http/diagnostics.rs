@@ -85,8 +85,15 @@ async fn set_level(
     Ok(json_with(StatusCode::OK, &asked))
 }
 
-/// The newest records of the audit log, oldest first, one JSON object per line; as many as `?last=` says.
+/// The newest records of the audit log, oldest first, one JSON object per line; as many as `?last=` says. Refused once
+/// identity is enabled: records name callers, locks and reasons, and other users of this machine may not read them.
 async fn show_audit(State(http): State<Http>, request: Request) -> HttpResult {
+    let identity = http.dispatch.member().identity();
+    if identity.is_required(&identity.access()) {
+        let denied = HttpError::from(Failure::PermissionDenied { verb: "administer" });
+        let next = "ask `tenure audit`, or /v1/audit on the clients' port, with credentials";
+        return Err(denied.next("PERMISSION_DENIED", next));
+    }
     let last = match request.uri().query() {
         None => AUDIT_LAST,
         Some(query) => {

@@ -171,7 +171,8 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
 /// Checks the host of every request and measures its duration.
 async fn enter(State(http): State<Http>, request: Request, next: Next) -> Response {
     let began_us = http.dispatch.now_us();
-    let class = metrics::class(request.method(), request.uri().path());
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let class = metrics::class(&method, uri.path());
     let origin = http.hosts.foreign_origin(request.headers());
     let traces = http.dispatch.traces();
     let span = (traces.is_on() && request.uri().path().starts_with("/v1/")).then(|| {
@@ -196,7 +197,7 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
     asked.served(Api::Http, class, http.dispatch.now_us().saturating_sub(began_us));
     let reason = response.extensions().get().map(|answer::ReasonExtension(reason)| &**reason);
     if let Some(reason) = reason {
-        asked.refused(Api::Http, reason);
+        asked.refused_call(Api::Http, reason, &format!("{method} {}", uri.path()));
     }
     if let Some(span) = span {
         span.finish(reason);
