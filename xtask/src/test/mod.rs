@@ -95,9 +95,10 @@ fn run_layers(
             run(&lanes.beside, of_beside)
         });
         let mut all = run(&lanes.before, show)?;
-        let waiting = scope.spawn(|| run(&lanes.waiting, of_waiting));
+        let waiting: Vec<_> =
+            lanes.waiting.iter().map(|layer| scope.spawn(|| run(&[layer], of_waiting))).collect();
         all.extend(run(&lanes.after, show)?);
-        for lane in [waiting, beside] {
+        for lane in waiting.into_iter().chain([beside]) {
             all.extend(lane.join().map_err(|_| anyhow!("a lane of layers panicked"))??);
         }
         anyhow::Ok(all)

@@ -37,7 +37,7 @@ pub(crate) struct Layer {
 pub(crate) enum Lane {
     /// One after another: their programs meet deadlines, or share the build directory.
     Main,
-    /// One after another, beside the layers of the main lane that are listed after the first of them: they mostly wait.
+    /// All at once, beside the layers of the main lane that are listed after the first of them: they mostly wait.
     Waiting,
     /// Beside those of the main lane, at low priority: they only compute, in a build directory of their own, and use
     /// the time in which the tests of the main lane wait.
