@@ -31,6 +31,7 @@ export function holds(changes) {
           lease: event.lease,
           slot: event.slot,
           mode: event.mode,
+          tokens: [{ token: event.token, mode: event.mode }],
           says: content(event.metadata, event.metadata_base64),
           revision: change.revision,
           from: at,
@@ -41,13 +42,13 @@ export function holds(changes) {
         found.push(hold);
       } else if (event.cause === 'upgraded' || event.cause === 'downgraded') {
         // The same hold goes on under another token.
-        const old = [...open].find(([, hold]) => hold.lock === event.lock && hold.lease === event.lease);
-        if (old) {
-          const [oldKey, hold] = old;
-          open.delete(oldKey);
-          Object.assign(hold, { token: event.token, mode: event.mode });
-          open.set(key, hold);
-        }
+        const [oldKey, old] = [...open].find(([, hold]) => hold.lock === event.lock && hold.lease === event.lease) || [];
+        const hold = old || { lock: event.lock, client: event.client, lease: event.lease, tokens: [] };
+        if (!old) found.push(hold);
+        open.delete(oldKey);
+        Object.assign(hold, { token: event.token, mode: event.mode });
+        hold.tokens.push({ from: at, token: event.token, mode: event.mode });
+        open.set(key, hold);
       } else if (ENDS.has(event.cause)) {
         let hold = open.get(key);
         if (!hold) {
@@ -78,7 +79,8 @@ export function holds(changes) {
   return found;
 }
 
-/** Who held a lock at a time, by its holds. */
+/** Who held a lock at a time, by its holds, each with the token and mode that it had then. */
 export function heldAt(all, time) {
-  return all.filter((hold) => (hold.from === undefined || hold.from <= time) && (hold.to === undefined || hold.to > time));
+  const held = all.filter((hold) => (hold.from === undefined || hold.from <= time) && (hold.to === undefined || hold.to > time));
+  return held.map((hold) => ({ ...hold, ...hold.tokens?.findLast(({ from }) => from === undefined || from <= time), from: hold.from }));
 }

@@ -31,7 +31,9 @@ async function an_upgraded_hold_goes_on_under_its_new_token() {
     change(5, { cause: 'downgraded', client: 'ana', lease: '1', token: '4', mode: 'shared' }),
     change(7, { cause: 'released', client: 'ana', lease: '1', token: '4' }),
   ];
-  assert.deepEqual(holders(changes, 2.5), [['ana', '4'], ['ben', '2']]);
+  assert.deepEqual(holders(changes, 2.5), [['ana', '1'], ['ben', '2']]);
+  assert.deepEqual(holders(changes, 4), [['ana', '3']]);
+  assert.deepEqual(holders(changes.slice(2), 4), [['ana', '3']], 'the grant is older than what was read');
   assert.deepEqual(holders(changes, 8), []);
   assert.equal(holds(changes).length, 2, 'one hold, whatever its tokens');
 }

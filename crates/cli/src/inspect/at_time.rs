@@ -59,10 +59,8 @@ pub(super) async fn show(
         .filter(|(_, it)| !it.gone)
         .map(|(token, it)| (*token, it.clone()))
         .collect();
-    let end_of = |token: u64, held: &HeldAt| {
-        let later = after.iter().find(|event| event.token == token && is_end(event.cause()));
-        held.end.clone().or_else(|| later.cloned())
-    };
+    let end_of =
+        |token: u64, held: &HeldAt| held.end.clone().or_else(|| end_after(token, held, &after));
     if cluster.output == OutputFormat::Json {
         let holders: Vec<Value> =
             held.iter().map(|(token, it)| holder_json(*token, it, end_of(*token, it))).collect();
@@ -94,6 +92,18 @@ pub(super) async fn show(
     output::out(&text);
     output::tell(&extent(&found));
     Ok(Exit::Done)
+}
+
+/// The end of a hold among later events. Upgrades and downgrades give it other tokens.
+fn end_after(mut token: u64, held: &HeldAt, after: &[v1::Event]) -> Option<v1::Event> {
+    let ends = |event: &&v1::Event| {
+        let moves = matches!(event.cause(), v1::Cause::Upgraded | v1::Cause::Downgraded);
+        if moves && event.lease == held.lease {
+            token = event.token;
+        }
+        event.token == token && is_end(event.cause())
+    };
+    after.iter().find(ends).cloned()
 }
 
 /// The holds before and after a time at which no client held the lock.

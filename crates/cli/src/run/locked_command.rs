@@ -295,6 +295,7 @@ impl<'a> LockedCommand<'a> {
         let (verb, command) = match how {
             GivenBack::Released => ("released", "unlock"),
             GivenBack::HandedOn => ("handed on", "hand-on"),
+            GivenBack::Either => ("released or handed on", "unlock"),
         };
         let text = format!(
             "`{lock}` was {verb} with this run's lease and token, as `tenure {command}` does"

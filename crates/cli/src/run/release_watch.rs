@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use tenure::{Client, Error, Guard, LeaseId, Lock, Refusal, Revision};
+use tenure::{Client, Error, Guard, LeaseId, Refusal, Revision};
 use tenure_wire::{convert, v1};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
@@ -22,6 +22,8 @@ const QUESTIONS: u32 = 6;
 pub(super) enum GivenBack {
     Released,
     HandedOn,
+    /// One of the two: a client that may not watch the lock sees only that its lease no longer holds it.
+    Either,
 }
 
 /// A watch over all locks of a guard. Dropping it ends the watch.
@@ -34,7 +36,7 @@ impl GivenBack {
     /// The cause of this loss in events.
     pub(super) fn word(self) -> &'static str {
         match self {
-            Self::Released => "released",
+            Self::Released | Self::Either => "released",
             Self::HandedOn => "handed_on",
         }
     }
@@ -49,11 +51,12 @@ impl ReleaseWatch {
             let (client, tell) = (client.clone(), tell.clone());
             let (lease, from) = (guard.lease(), guard.revision());
             tasks.spawn(async move {
-                let how = match watched(&client, &lock, lease, from).await {
+                let mut token = lock.token.get();
+                let how = match watched(&client, &lock.name, lease, from, &mut token).await {
                     Ok(how) => how,
                     Err(_) => {
-                        polled(&client, &lock, lease, ttl / QUESTIONS).await;
-                        GivenBack::Released
+                        polled(&client, token, lease, ttl / QUESTIONS).await;
+                        GivenBack::Either
                     }
                 };
                 let _ = tell.send((lock.name, how));
@@ -71,24 +74,24 @@ impl ReleaseWatch {
     }
 }
 
-/// Returns when the history shows that the hold was given back.
+/// Returns when the history shows that the hold was given back. Keeps the token of the hold up to date.
 async fn watched(
     client: &Client,
-    lock: &Lock,
+    lock: &str,
     lease: LeaseId,
     from: Revision,
+    token: &mut u64,
 ) -> Result<GivenBack, Error> {
-    let mut watch = client.watch(&lock.name).from(from.next()).await?;
-    let mut token = lock.token.get();
+    let mut watch = client.watch(lock).from(from.next()).await?;
     while let Some(batch) = watch.next_raw().await? {
         for event in &batch.events {
             // The same hold goes on under a new token.
             if matches!(event.cause(), v1::Cause::Upgraded | v1::Cause::Downgraded)
                 && event.lease == convert::lease(lease)
             {
-                token = event.token;
+                *token = event.token;
             }
-            if let Some(how) = given_back(event).filter(|_| event.token == token) {
+            if let Some(how) = given_back(event).filter(|_| event.token == *token) {
                 return Ok(how);
             }
         }
@@ -109,7 +112,7 @@ fn given_back(event: &v1::Event) -> Option<GivenBack> {
 }
 
 /// Returns when the lease no longer holds the lock, for clients that may not watch it.
-async fn polled(client: &Client, lock: &Lock, lease: LeaseId, every: Duration) {
+async fn polled(client: &Client, token: u64, lease: LeaseId, every: Duration) {
     let lease = convert::lease(lease);
     loop {
         tokio::time::sleep(every).await;
@@ -117,7 +120,7 @@ async fn polled(client: &Client, lock: &Lock, lease: LeaseId, every: Duration) {
         match client.ask(Command::GetLease(ask), None).await {
             Ok((Answer::Lease(it), _)) => {
                 let holds = it.lease.map(|lease| lease.holds).unwrap_or_default();
-                if !holds.iter().any(|it| it.token == lock.token.get()) {
+                if !holds.iter().any(|it| it.token == token) {
                     return;
                 }
             }

@@ -61,6 +61,7 @@ fn the_past_of_an_upgraded_hold_has_one_holder_and_then_none() {
     let (a, b) = (lease("a"), lease("b"));
     ok(&["try", "up/past", "--lease", &a, "--shared"]);
     let other = ok(&["try", "up/past", "--lease", &b, "--shared"]);
+    let shared_at = tenure_wire::wall::utc(tenure_server::os::wall_ms());
     let mut upgrade = Live::start(&["lock", "up/past", "--lease", &a, "--upgrade", "--wait", "1m"]);
     wait("the upgrade waits", || {
         let queued = |event: &serde_json::Value| event["cause"] == "queued";
@@ -81,4 +82,9 @@ fn the_past_of_an_upgraded_hold_has_one_holder_and_then_none() {
     ok(&["unlock", "up/past", "--lease", &a, "--token", &token]);
     let shown = past();
     assert_eq!(shown["holders"], serde_json::json!([]), "{shown}");
+    // At that time it was shared, and it ended under another token.
+    let shown = one(&["history", "up/past", "--at", &shared_at]);
+    let holders = shown["holders"].as_array().unwrap();
+    assert_eq!(holders.len(), 2, "{shown}");
+    assert!(holders.iter().all(|it| it["end"]["cause"] == "released"), "{shown}");
 }
