@@ -102,7 +102,7 @@ pub struct Machine {
     /// The places that wait for any slot of a pool, by its prefix.
     pub(crate) pool_waiters: BTreeSet<PoolKey>,
 
-    // Scratch state of the command being executed; empty between commands.
+    // Scratch state of the command being executed. Between commands it keeps only what is known of the last caller.
     pub(crate) now: Work,
 
     // Properties of this build, not of the cluster: not part of a snapshot.

@@ -85,7 +85,7 @@ fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Ve
 }
 
 /// The loss of a hold that a downgrade gave a new token. The client did not know this token when the notice of the loss
-/// arrived. A lease that has ended needs no notice: its session was attached to it and heard of its end.
+/// arrived. A lease that has ended needs no notice: the session was attached to it and got the notice of its end.
 fn lost_since_downgrade(machine: &Machine, token: Token, since: Revision) -> Option<Notice> {
     let history = machine.events(since.next(), Filter::All, LOOK_MAX).ok()?;
     let mut batches = history.batches.iter();

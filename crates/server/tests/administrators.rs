@@ -17,10 +17,9 @@ use crate::client::Client;
 use crate::identity::{Key, Stage};
 
 /// The records of an act, once there are as many as expected.
-fn records(stage: &Stage, act: &str, count: usize) -> Vec<Value> {
-    let key = stage.key("ana", None);
+fn records(stage: &Stage, key: &Key, act: &str, count: usize) -> Vec<Value> {
     wait(&format!("{count} records of {act}"), || {
-        let records = stage.get("/v1/audit?last=1000", &key).ok()["records"].clone();
+        let records = stage.get("/v1/audit?last=1000", key).ok()["records"].clone();
         let all = records.as_array().unwrap().iter();
         let found: Vec<Value> = all.filter(|record| record["act"] == act).cloned().collect();
         (found.len() >= count).then_some(found)
@@ -82,16 +81,16 @@ fn every_administrative_act_names_its_principal() {
     stage.post("/v1/cluster/keys/rotate", &ana, &json!({})).ok();
 
     for act in ["force", "set_limits", "revoke", "member_invited", "invitation_cancelled"] {
-        let found = records(&stage, act, 1);
+        let found = records(&stage, &ana, act, 1);
         assert_eq!(found[0]["principal"], "ana", "{found:?}");
     }
-    let force = &records(&stage, "force", 1)[0];
+    let force = &records(&stage, &ana, "force", 1)[0];
     assert_eq!((&force["who"], &force["why"]), (&json!("host/7"), &json!("stuck")), "{force}");
-    let invited = &records(&stage, "member_invited", 1)[0];
+    let invited = &records(&stage, &ana, "member_invited", 1)[0];
     assert_eq!(invited["member"], "77", "{invited}");
-    let rotated = records(&stage, "ticket_key", 1);
+    let rotated = records(&stage, &ana, "ticket_key", 1);
     assert!(rotated.iter().any(|record| record["principal"] == "ana"), "{rotated:?}");
-    let changed = records(&stage, "set_access", 1);
+    let changed = records(&stage, &ana, "set_access", 1);
     assert_eq!(changed[0]["principal"], "tenure/member", "{changed:?}");
 }
 

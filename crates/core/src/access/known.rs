@@ -1,10 +1,13 @@
-//! Copies what the access rules say of one principal, so that nothing is looked up for its next commands.
+//! Copies what the access rules say of one principal, so that checks of its next commands need no lookup.
 
 use alloc::vec::Vec;
 use tenure_types::{Quota, QuotaSource, Verb, VerbSet};
 
 use super::{Access, Rule};
 use crate::request::OWN_KEYS;
+
+/// The most rules that are copied: callers that alternate would have them copied for every second command.
+const RULES_MAX: usize = 32;
 
 /// What one principal may do, if identity is enabled.
 pub(crate) trait Permissions {
@@ -27,12 +30,16 @@ pub(crate) struct KnownPrincipal {
 }
 
 impl KnownPrincipal {
-    pub(crate) fn of(access: &Access, principal: &str) -> Self {
-        Self {
+    /// The copy for a principal; `None` if it has so many rules that copying them would cost more than it saves.
+    pub(crate) fn of(access: &Access, principal: &str) -> Option<Self> {
+        if access.rules(principal).take(RULES_MAX + 1).count() > RULES_MAX {
+            return None;
+        }
+        Some(Self {
             is_active: access.active(principal).is_some(),
             rules: access.rules(principal).cloned().collect(),
             quotas: Quota::OF_STATE.map(|quota| access.quota(principal, quota)),
-        }
+        })
     }
 
     /// The value of a quota of the state, and where it was set; `None` if there is no bound.
@@ -50,8 +57,8 @@ impl Permissions for KnownPrincipal {
 
     #[inline]
     fn may(&self, verb: Verb, name: &str) -> bool {
-        let matches = |rule: &Rule| rule.verbs.contains(verb) && name.starts_with(&*rule.prefix);
-        !(verb == Verb::Keys && name.starts_with(OWN_KEYS)) && self.rules.iter().any(matches)
+        !(verb == Verb::Keys && name.starts_with(OWN_KEYS))
+            && self.rules.iter().any(|rule| rule.allows(verb, name))
     }
 
     fn may_somewhere(&self, verbs: VerbSet) -> bool {

@@ -63,6 +63,14 @@ pub struct Rule {
     pub prefix: Box<str>,
 }
 
+impl Rule {
+    /// Whether the rule permits this with the name.
+    #[inline]
+    fn allows(&self, verb: Verb, name: &str) -> bool {
+        self.verbs.contains(verb) && name.starts_with(&*self.prefix)
+    }
+}
+
 /// A principal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrincipalRecord {
@@ -139,8 +147,7 @@ impl Access {
         if verb == Verb::Keys && name.starts_with(OWN_KEYS) {
             return false;
         }
-        let matches = |rule: &Rule| rule.verbs.contains(verb) && name.starts_with(&*rule.prefix);
-        self.rules(principal).any(matches)
+        self.rules(principal).any(|rule| rule.allows(verb, name))
     }
 
     /// The first role, in the principal's own order, that permits this, and its rule. Decides as if identity were
@@ -149,7 +156,7 @@ impl Access {
         if verb == Verb::Keys && name.starts_with(OWN_KEYS) {
             return None;
         }
-        let matches = |rule: &&Rule| rule.verbs.contains(verb) && name.starts_with(&*rule.prefix);
+        let matches = |rule: &&Rule| rule.allows(verb, name);
         let roles = self.active(principal).map_or(&[][..], |record| &record.roles);
         roles.iter().find_map(|role| Some((role, self.roles.get(role)?.iter().find(matches)?)))
     }

@@ -75,17 +75,17 @@ pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
 impl Access {
     /// Checks a requirement. Returns the missing verb as an error.
     pub fn check(&self, principal: &str, requirement: Requirement<'_>) -> Result<(), Verb> {
-        requirement.check(&Named { access: self, principal })
+        requirement.check(&LookedUpPrincipal { access: self, principal })
     }
 }
 
 /// A principal whose rules are looked up for every question.
-struct Named<'a> {
+struct LookedUpPrincipal<'a> {
     access: &'a Access,
     principal: &'a str,
 }
 
-impl Permissions for Named<'_> {
+impl Permissions for LookedUpPrincipal<'_> {
     fn knows(&self) -> bool {
         self.access.knows(self.principal)
     }

@@ -67,8 +67,9 @@ impl Machine {
     ) -> Result<Answer, Refusal> {
         let old_bytes = self.access.bytes;
         let setter = self.quota_setter(principal);
-        let changed = Arc::make_mut(&mut self.access).change_by(change, setter.as_ref())?;
+        // First, so that no way out of here leaves a copy of the old rules.
         self.now.known = None;
+        let changed = Arc::make_mut(&mut self.access).change_by(change, setter.as_ref())?;
         self.state_bytes = self.state_bytes - old_bytes + self.access.bytes;
         let revoked = change.revokes().is_some_and(|name| self.revoke_principal(name));
         if changed || revoked {

@@ -132,7 +132,7 @@ impl Machine {
                 _ => 1,
             };
             taken.push(due);
-            // It has the bound of an entry to itself.
+            // It takes up to as many objects again, so nothing after it is taken in this entry.
             if due.kind == DueKind::Reopening {
                 break;
             }

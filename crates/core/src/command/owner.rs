@@ -39,7 +39,7 @@ impl Machine {
             self.now.known = None;
         } else if self.now.known.is_none() {
             // Callers that take turns would make a copy for every command.
-            self.now.known = Some(KnownPrincipal::of(&self.access, principal));
+            self.now.known = KnownPrincipal::of(&self.access, principal);
         }
         let caller = self.now.caller.as_ref();
         self.now.caller_owner = caller.and_then(|caller| self.owners.find(caller.as_bytes()));

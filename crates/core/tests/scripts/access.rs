@@ -58,6 +58,26 @@ fn a_role_permits_its_verbs_below_its_prefix() {
 }
 
 #[test]
+fn a_principal_that_changes_its_own_rules_is_bound_by_them_at_once() {
+    // Each command follows another one of the same principal, so its rules are at hand.
+    check_teams(
+        "
+         1s  role self administer@ acquire@own/ as=ruth  done
+         1s  principal ruth root self as=ruth            done
+         1s  A lease 60s as=ruth          granted
+         1s  A lock own/x as=ruth         held token=1
+         1s  A lock own/y as=ruth         held token=2
+         1s  principal ruth root as=ruth  done
+         1s  A lock own/z as=ruth         refused forbidden: acquire
+         1s  principal ruth root self as=ruth  done
+         1s  A lock own/z as=ruth         held token=3
+         1s  role self administer@ as=ruth     done
+         1s  A lock own/q as=ruth         refused forbidden: acquire
+    ",
+    );
+}
+
+#[test]
 fn strangers_and_disabled_principals_are_refused_everything() {
     check_teams(
         "

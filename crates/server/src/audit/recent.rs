@@ -45,7 +45,8 @@ impl RecentRecords {
         list.push_back((self.added, line));
     }
 
-    /// The newest records of both kinds, oldest first, at most `most`. Denials leave room for half as many acts.
+    /// The newest records of both kinds, oldest first, at most `most`. At least half of them are acts, if there
+    /// are so many.
     pub(super) fn newest(&self, most: usize) -> Vec<Arc<str>> {
         let acts_min = self.acts.len().min(most / 2);
         let denials = self.denials.len().saturating_sub(most - acts_min);

@@ -96,7 +96,7 @@ impl AuditFile {
             std::thread::sleep(pause);
         }
         if has_failed {
-            tracing::warn!("the audit log is written again; no act was lost");
+            tracing::warn!("the file of the audit log takes records again");
         }
     }
 }

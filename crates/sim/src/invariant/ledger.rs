@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tenure_core::StoppedFor;
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
-use tenure_core::request::{AskLease, Command, Request, RequestId, Revoker, Urgency};
+use tenure_core::request::{
+    AskLease, Command, LEVEL_REOPENING, Request, RequestId, Revoker, Urgency,
+};
 use tenure_core::view::WaiterView;
 use tenure_types::{HolderState, LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Token};
 
@@ -117,7 +119,8 @@ impl ObservedLedger {
         self.level = seen.before.level;
         self.level_before = seen.before.level;
         let opens = |request: &Request<'_>| matches!(request.command, Command::Undrain { .. });
-        self.reopening |= seen.requests.iter().flatten().any(opens);
+        self.reopening |=
+            seen.before.level >= LEVEL_REOPENING && seen.requests.iter().flatten().any(opens);
         // A lease of a revoked principal is in no view any more, so its deadline stays unknown until it ends.
         self.maybe_renewed.retain(|id| !seen.before.leases.iter().any(|lease| lease.id == *id));
     }
