@@ -424,7 +424,8 @@ every call, except that only members write keys below `tenure/`.
 - A caller without valid credentials gets `UNAUTHENTICATED`, one that lacks a verb `PERMISSION_DENIED` with the verb.
   If the verb was taken away while the command was on its way, the reason is `FORBIDDEN`.
 - The health listener asks for no credentials. Its metrics then name no locks, its `/debug/audit` is refused, and the
-  rest of its `/debug/…` is for callers on the same machine. The gRPC services for health and reflection need no credentials either.
+  rest of its `/debug/…` is for callers on the same machine. The gRPC services for health and reflection need no
+  credentials either.
 ";
 
     #[test]
