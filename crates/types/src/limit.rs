@@ -47,7 +47,8 @@ pub enum Limit {
     Requests = 17,
     /// Bytes of the records of requests with an idempotency key.
     RequestBytes = 18,
-    /// Objects (leases, locks, places, keys) that one entry ends because they are due.
+    /// Objects (leases, locks, places, keys) that one entry ends because they are due; also how many leases, places and
+    /// grants it goes through after a prefix was opened.
     EndsPerEntry = 19,
 }
 
