@@ -56,6 +56,13 @@ func (f *front) sent(command string) (found []map[string]json.RawMessage) {
 	return found
 }
 
+// asked returns the queries of the searches that were answered here.
+func (f *front) asked() []url.Values {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.searches
+}
+
 // spans returns the spans of these requests; empty for none.
 func (f *front) spans(command string) (spans []string) {
 	for _, request := range f.sent(command) {

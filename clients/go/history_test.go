@@ -100,7 +100,7 @@ func TestAHistoryIsReadPageByPage(t *testing.T) {
 		t.Fatal(past.Missing)
 	}
 	for at, want := range [][2]string{{"", "6"}, {"8", "4"}, {"6", "2"}} {
-		if asked := member.searches[at]; asked.Get("before") != want[0] || asked.Get("limit") != want[1] {
+		if asked := member.asked()[at]; asked.Get("before") != want[0] || asked.Get("limit") != want[1] {
 			t.Error(at, asked)
 		}
 	}
