@@ -131,7 +131,7 @@ func (w *waiting) under(ctx context.Context) (*Guard, error) {
 		return nil, err
 	}
 	// The request may still stand in the cluster. If the leave fails, its place ends with its lease.
-	w.client.cleanUp(func(ctx context.Context) {
+	w.client.cleanUp(ctx, func(ctx context.Context) {
 		defer give()
 		if err := w.leave(ctx); err != nil {
 			w.client.log.Debug("cannot leave a queue; the place ends with its lease", "locks", w.locks, "error", err)
@@ -294,7 +294,7 @@ func (w *waiting) askAgain(ctx context.Context) (*ask, error) {
 	if err != nil {
 		return nil, err
 	}
-	request := wireRequest{}
+	request := wireRequest{Traceparent: w.client.span(ctx)}
 	// A request that was queued and replaced by a newer one of its group must not replace that one.
 	resume := w.queued && w.options.supersede != nil
 	if w.isOwn {

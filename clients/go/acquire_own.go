@@ -48,7 +48,7 @@ func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) 
 	orphan := false
 	defer func() {
 		if orphan {
-			c.giveBack(id)
+			c.giveBack(ctx, id)
 		}
 	}()
 	request := w.options.request(w.locks, w.until)
@@ -62,6 +62,7 @@ func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) 
 	defer cancel()
 	useful, cancelUseful := context.WithDeadline(reached, worthless)
 	defer cancelUseful()
+	span := c.span(ctx)
 	for tries := 0; ; tries++ {
 		if c.isClosing() {
 			return nil, ErrClosed
@@ -83,7 +84,7 @@ func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) 
 		request.NewLease = &wireGrantLease{TTLMs: uint64(timing.ttl.Milliseconds()), Lease: decimal(id), Client: c.config.Name}
 		// Read the clock before the send; a repetition under the same lease also counts from here.
 		pending.sent(c.clock.read())
-		asked := session.ask(same.on(wireRequest{Acquire: request}))
+		asked := session.ask(same.on(wireRequest{Acquire: request, Traceparent: span}))
 		if asked == nil {
 			sleep(reached, askPauseMin)
 			continue
@@ -138,7 +139,7 @@ func (w *waiting) ownOnce(ctx context.Context, reach time.Time) (*Guard, error) 
 		}
 		if err != nil {
 			// Whatever is left of the request ends with its lease.
-			w.held.revokeInBackground()
+			w.held.revokeInBackground(ctx)
 			return nil, err
 		}
 		return newGuard(ctx, w.held, true, *granted)

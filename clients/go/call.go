@@ -89,12 +89,14 @@ func (c *Client) do(ctx context.Context, it *calling) (*wireAnswer, error) {
 		return c.noSession(time.Since(began))
 	}
 	pause := callPauseMin
+	span := c.span(ctx)
 	for tries := 1; ; tries++ {
 		session, err := c.connections.session(limited, false)
 		if err != nil {
 			return nil, givenUp()
 		}
 		request := it.id.on(it.request)
+		request.Traceparent = span
 		if c.plant == plantRetryWithoutID && tries > 1 && it.id.key != "" {
 			request.IdempotencyKey = newKey()
 		}
@@ -148,6 +150,19 @@ func (c *Client) do(ctx context.Context, it *calling) (*wireAnswer, error) {
 		}
 		pause = min(pause*2, callPauseMax)
 	}
+}
+
+// unasked is the context of requests that no caller asked for. They belong to no span.
+var unasked = context.WithValue(context.Background(), unaskedKey{}, true)
+
+type unaskedKey struct{}
+
+// span returns the caller's span, if the client is told of it.
+func (c *Client) span(ctx context.Context) string {
+	if c.config.Traceparent == nil || ctx.Value(unaskedKey{}) != nil {
+		return ""
+	}
+	return c.config.Traceparent(ctx)
 }
 
 // noSession is the error of a request for which there is no session.

@@ -141,7 +141,7 @@ func (c *Client) Close(ctx context.Context) error {
 		used := false
 		for _, lease := range c.heldLeases() {
 			if lease.isIdle() {
-				lease.revokeInBackground()
+				lease.revokeInBackground(ctx)
 			} else {
 				used = true
 			}
@@ -205,13 +205,13 @@ func (c *Client) report() {
 	}
 }
 
-// cleanUp runs the rest of a release in the background. Close waits for it.
-func (c *Client) cleanUp(rest func(ctx context.Context)) {
+// cleanUp runs the rest of a release in the background, with the values of the caller's context. Close waits for it.
+func (c *Client) cleanUp(ctx context.Context, rest func(ctx context.Context)) {
 	c.mu.Lock()
 	c.cleanups++
 	c.mu.Unlock()
 	go func() {
-		rest(context.Background())
+		rest(context.WithoutCancel(ctx))
 		c.mu.Lock()
 		c.cleanups--
 		c.mu.Unlock()

@@ -3,6 +3,7 @@
 package tenure
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -43,8 +44,9 @@ type Config struct {
 
 	// Logger gets a warning for each lost lock and each outage, and details at debug. Nil discards them.
 	Logger *slog.Logger
-	// Traceparent returns the caller's span in the form of the W3C header, for the members' traces. Nil sends none.
-	Traceparent func() string
+	// Traceparent returns the span of the caller, whose context it gets, in the form of the W3C header, for the members'
+	// traces. Empty for none; nil sends none. Requests of the client itself, such as renewals, carry none.
+	Traceparent func(ctx context.Context) string
 }
 
 const (

@@ -32,7 +32,7 @@ func (g *Guard) Do(ctx context.Context, work func(ctx context.Context, guard *Gu
 	defer func() {
 		if !finished {
 			// The work panicked, or ended its goroutine: it has stopped.
-			g.once.Do(g.hold.finishInBackground)
+			g.once.Do(func() { g.hold.finishInBackground(ctx) })
 		}
 	}()
 	merged, end := g.workContext(ctx)

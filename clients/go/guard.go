@@ -71,7 +71,7 @@ func newGuard(ctx context.Context, lease *heldLease, own bool, granted grantedAt
 	if failed == nil {
 		return guard, nil
 	}
-	held.finishInBackground()
+	held.finishInBackground(ctx)
 	if lease.client.isClosing() {
 		return nil, ErrClosed
 	}
@@ -265,11 +265,11 @@ func (h *hold) release(ctx context.Context) error {
 		return nil
 	}
 	if lost != nil {
-		h.finishInBackground()
+		h.finishInBackground(ctx)
 		return lost
 	}
 	done := make(chan error, 1)
-	h.lease.client.cleanUp(func(background context.Context) {
+	h.lease.client.cleanUp(ctx, func(background context.Context) {
 		err := h.finish(background)
 		select {
 		case <-ctx.Done():
@@ -288,8 +288,8 @@ func (h *hold) release(ctx context.Context) error {
 	}
 }
 
-func (h *hold) finishInBackground() {
-	h.lease.client.cleanUp(func(ctx context.Context) {
+func (h *hold) finishInBackground(ctx context.Context) {
+	h.lease.client.cleanUp(ctx, func(ctx context.Context) {
 		// The guard has reported a loss already.
 		if err := h.finish(ctx); err != nil && !errors.Is(err, ErrLost) {
 			h.warn(err)
@@ -352,6 +352,13 @@ func (h *hold) finish(ctx context.Context) error {
 
 // raised raises the fence at the resource for every lock, or gives the locks back.
 func (g *Guard) raised(ctx context.Context, raise func(context.Context, GrantedLock) error) (*Guard, error) {
+	accepted := false
+	defer func() {
+		if !accepted {
+			// It refused, panicked or ended its goroutine: no work has begun.
+			g.once.Do(func() { g.hold.finishInBackground(ctx) })
+		}
+	}()
 	merged, end := g.workContext(ctx)
 	defer end()
 	for _, lock := range g.Locks() {
@@ -360,10 +367,10 @@ func (g *Guard) raised(ctx context.Context, raise func(context.Context, GrantedL
 			err = g.Check()
 		}
 		if err != nil {
-			g.once.Do(g.hold.finishInBackground)
 			return nil, fmt.Errorf("tenure: the fence at the resource refused the token of lock `%s`: %w", lock.Name, err)
 		}
 	}
+	accepted = true
 	return g, nil
 }
 

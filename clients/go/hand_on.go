@@ -107,7 +107,7 @@ func (g *Guard) HandOn(ctx context.Context, to LeaseID) (Token, error) {
 		}
 		return 0, err
 	}
-	g.once.Do(h.handedOn)
+	g.once.Do(func() { h.handedOn(ctx) })
 	return Token(answer.HandedOn.Token), nil
 }
 
@@ -196,7 +196,7 @@ func (h *hold) giveBackWhatThereIs(ctx context.Context) error {
 }
 
 // handedOn ends the hold: another client has the lock. There is nothing to release, except a lease of the hold's own.
-func (h *hold) handedOn() {
+func (h *hold) handedOn(ctx context.Context) {
 	h.mu.Lock()
 	h.guards, h.released = 0, true
 	lock := h.locks[0]
@@ -210,7 +210,7 @@ func (h *hold) handedOn() {
 	h.lease.unlisten(uint64(lock.Token))
 	h.signal.fire(lostError(loss{cause: CauseReleased}, lock.Name, lock.Token))
 	if h.own {
-		h.lease.revokeInBackground()
+		h.lease.revokeInBackground(ctx)
 	} else {
 		h.lease.freeLocalQueue(lock.Name)
 	}

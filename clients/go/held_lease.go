@@ -96,7 +96,7 @@ func (h *heldLease) withAt(now clockReading, act func(*leaseState)) {
 		return
 	}
 	if h.client.plant == plantReleaseWhileWorking && len(fired) > 0 {
-		h.client.cleanUp(func(ctx context.Context) { _ = h.farewell(ctx, nil) })
+		h.client.cleanUp(unasked, func(ctx context.Context) { _ = h.farewell(ctx, nil) })
 	}
 	h.client.report()
 }
@@ -238,11 +238,11 @@ func (h *heldLease) revoke(ctx context.Context) error {
 }
 
 // revokeInBackground does the same without waiting.
-func (h *heldLease) revokeInBackground() {
+func (h *heldLease) revokeInBackground(ctx context.Context) {
 	if !h.endForRevoke() {
 		return
 	}
-	h.client.cleanUp(func(ctx context.Context) {
+	h.client.cleanUp(ctx, func(ctx context.Context) {
 		defer h.forget()
 		if err := h.client.revoke(ctx, h.id); err != nil && !errors.Is(err, ErrLost) {
 			h.client.log.Warn("cannot revoke a lease; it runs out", "lease", uint64(h.id), "error", err)
@@ -280,8 +280,8 @@ func (c *Client) revoke(ctx context.Context, id LeaseID) error {
 }
 
 // giveBack revokes a lease in the background that may have been granted and that no caller uses.
-func (c *Client) giveBack(id LeaseID) {
-	c.cleanUp(func(ctx context.Context) {
+func (c *Client) giveBack(ctx context.Context, id LeaseID) {
+	c.cleanUp(ctx, func(ctx context.Context) {
 		// If the revoke fails, the lease expires.
 		if err := c.revoke(ctx, id); err != nil && !errors.Is(err, ErrLost) {
 			c.log.Debug("cannot revoke a lease; it runs out", "lease", uint64(id), "error", err)
@@ -308,7 +308,7 @@ func (c *Client) grantLease(ctx context.Context, timing leaseTiming) (*heldLease
 	answer, err := c.do(ctx, it)
 	if err != nil {
 		if EffectOf(err) == EffectUnknown {
-			c.giveBack(id)
+			c.giveBack(ctx, id)
 		}
 		return nil, err
 	}
@@ -317,7 +317,7 @@ func (c *Client) grantLease(ctx context.Context, timing leaseTiming) (*heldLease
 	}
 	state, late := pending.granted(c.clock.read())
 	if state == nil {
-		c.giveBack(id)
+		c.giveBack(ctx, id)
 		return nil, lostError(loss{cause: CauseUnreachable, lasted: late}, "", 0)
 	}
 	return newHeldLease(c, answer.LeaseGranted, state), nil

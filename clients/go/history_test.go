@@ -76,6 +76,50 @@ func TestTheHistoryIsSearchedByTimeClientAndLoss(t *testing.T) {
 	}
 }
 
+func TestAHistoryIsReadPageByPage(t *testing.T) {
+	t.Parallel()
+	member := newFront(t, devcluster.Address(),
+		`{"changes":[{"revision":"9","events":[]},{"revision":"8","events":[]}],"before":"8",
+			"archive":{"begins":"3","begins_at":"2026-01-02T03:04:05Z","holes":[{"from":"4","next":"6"}]}}`,
+		`{"changes":[{"revision":"7","events":[]},{"revision":"6","events":[]}],"before":"6",
+			"archive":{"begins":"3","begins_at":"2026-01-02T03:04:05Z","holes":[{"from":"4","next":"6"},{"from":"6","next":"7"}]}}`,
+		`{"changes":[{"revision":"3","events":[]}]}`)
+	client := open(t, member.address(), "a")
+	past, err := client.History(context.Background(), "deploy", tenure.Newest(6))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var revisions []tenure.Revision
+	for _, batch := range past.Batches {
+		revisions = append(revisions, batch.Revision)
+	}
+	if !slices.Equal(revisions, []tenure.Revision{3, 6, 7, 8, 9}) || past.ArchiveBegins != 3 || past.ArchiveBeginsAt.Year() != 2026 {
+		t.Fatalf("%v %+v", revisions, past)
+	}
+	if !slices.Equal(past.Missing, []tenure.MissingRevisions{{From: 4, Next: 6}, {From: 6, Next: 7}}) {
+		t.Fatal(past.Missing)
+	}
+	for at, want := range [][2]string{{"", "6"}, {"8", "4"}, {"6", "2"}} {
+		if asked := member.asked()[at]; asked.Get("before") != want[0] || asked.Get("limit") != want[1] {
+			t.Error(at, asked)
+		}
+	}
+}
+
+func TestAHistoryThatDoesNotAdvanceIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, next := range []string{"8", "9", "10"} {
+		page := func(before string) string {
+			return `{"changes":[{"revision":"8","events":[]}],"before":"` + before + `"}`
+		}
+		member := newFront(t, devcluster.Address(), page("8"), page(next), `{"changes":[]}`)
+		client := open(t, member.address(), "a")
+		if _, err := client.HistoryPrefix(context.Background(), "deploy/"); reason(err) != "STRANGE_ANSWER" {
+			t.Error(next, err)
+		}
+	}
+}
+
 func TestBadSearchesAreRefusedBeforeTheyAreSent(t *testing.T) {
 	t.Parallel()
 	client := open(t, devcluster.Address(), "a")

@@ -376,6 +376,21 @@ func TestAFenceIsRaisedBeforeTheGuardIsHandedOut(t *testing.T) {
 	release(t, lock(t, client, "ledger", tenure.Wait(5*time.Second)))
 }
 
+func TestAFenceThatPanicsGivesTheLockBack(t *testing.T) {
+	t.Parallel()
+	client, name := open(t, devcluster.Address(), "ana"), deploy(t)
+	func() {
+		defer func() {
+			if why := recover(); why != "the resource is not there" {
+				t.Fatal(why)
+			}
+		}()
+		_, _ = client.Lock(context.Background(), name, tenure.Fence(
+			func(context.Context, tenure.GrantedLock) error { panic("the resource is not there") }))
+	}()
+	release(t, lock(t, client, name, tenure.Wait(5*time.Second)))
+}
+
 func TestBadInputIsRefusedBeforeItIsSent(t *testing.T) {
 	t.Parallel()
 	client := open(t, devcluster.Address(), "ana")

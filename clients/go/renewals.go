@@ -6,10 +6,7 @@
 
 package tenure
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // A renewalPart is a lease in a renewal, and the number of the attempt.
 type renewalPart struct {
@@ -73,7 +70,7 @@ func (c *Client) checkLeases(turn *int) moment {
 		lease.mu.Unlock()
 		// Nothing relies on it any more: other clients need not wait until it runs out.
 		if lost && idle {
-			lease.revokeInBackground()
+			lease.revokeInBackground(unasked)
 		}
 	}
 	return next
@@ -175,7 +172,7 @@ func failRenewal(parts []renewalPart) {
 // readHoldings reads what a lease holds, because it lost something that the client may not have been told of.
 func (c *Client) readHoldings(lease *heldLease, window time.Duration) {
 	it := &calling{request: wireRequest{GetLease: &wireTarget{Name: lease.name()}}, within: window}
-	answer, err := c.do(context.Background(), it)
+	answer, err := c.do(unasked, it)
 	now := c.clock.read()
 	switch {
 	case err != nil && !isReason(err, "LEASE_NOT_FOUND"):

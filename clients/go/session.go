@@ -152,9 +152,6 @@ func (s *session) receive(ctx context.Context) (*serverMessage, error) {
 
 // ask queues a request for sending and assigns its id. It returns nil if the session is over.
 func (s *session) ask(request wireRequest) *ask {
-	if s.client.config.Traceparent != nil {
-		request.Traceparent = s.client.config.Traceparent()
-	}
 	s.mu.Lock()
 	if s.pending == nil {
 		s.mu.Unlock()

@@ -3,11 +3,12 @@
 import asyncio
 import time
 from datetime import datetime, timezone
-from typing import Any, List
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tenure import Client, Invalid, Lost, Past, aio
+from tenure import Client, Error, Invalid, Lost, Past, _http, aio
 from tenure.testing import DevServer
 
 
@@ -45,6 +46,49 @@ def test_the_history_is_searched_by_time_client_and_loss(server: DevServer, clie
             return causes(await mine.history(name))
 
     assert asyncio.run(read()) == whole
+
+
+def page(revisions: List[str], before: Optional[str] = None, holes: Sequence[Tuple[str, str]] = ()) -> Dict[str, Any]:
+    archive = {"begins": "3", "begins_at": "then", "holes": [{"from": first, "next": after} for first, after in holes]}
+    return {"changes": [{"revision": it, "events": []} for it in revisions], "before": before, "archive": archive}
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., List[str]]:
+    """Answers searches with these pages in turn. Returns what was asked."""
+
+    def answer(*answers: Dict[str, Any]) -> List[str]:
+        asked: List[str] = []
+
+        async def call(_: Any, method: str, path: str) -> Dict[str, Any]:
+            asked.append(path)
+            return answers[len(asked) - 1]
+
+        monkeypatch.setattr(_http, "call", call)
+        return asked
+
+    return answer
+
+
+def test_a_history_is_read_page_by_page(client: Client, pages: Callable[..., List[str]]) -> None:
+    first, second = ("4", "6"), ("6", "7")
+    asked = pages(page(["9", "8"], "8", [first]), page(["7", "6"], "6", [first, second]), page(["3"]))
+    past = client.history("past/x", limit=6)
+    assert [batch.revision for batch in past] == [3, 6, 7, 8, 9]
+    assert past.missing == ((4, 6), (6, 7)) and past.archive_begins == 3
+    queries = [parse_qs(urlsplit(it).query) for it in asked]
+    assert [it.get("before") for it in queries] == [None, ["8"], ["6"]]
+    assert [it["limit"] for it in queries] == [["6"], ["4"], ["2"]]
+
+
+@pytest.mark.parametrize("before", ["8", "9", "10"])
+def test_a_history_that_does_not_advance_is_refused(
+    client: Client, pages: Callable[..., List[str]], before: str
+) -> None:
+    pages(page(["8"], "8"), page(["8"], before), page([]))
+    with pytest.raises(Error) as refused:
+        client.history("past/", prefix=True)
+    assert refused.value.reason == "STRANGE_ANSWER"
 
 
 @pytest.mark.parametrize("bad", [{"limit": 0}, {"since": -1.0}, {"until": "yesterday"}])

@@ -1,11 +1,14 @@
 """Raises a fence before the guard is handed out, against a real member."""
 
 import asyncio
+import gc
+import warnings
 from typing import List
 
 import pytest
 
 from tenure import Client, FenceFailed, HeldLock, Lost, Timeout, aio
+from tenure.aio.guard import _raise_for
 from tenure.testing import DevServer
 
 
@@ -49,6 +52,24 @@ def test_a_lock_that_is_lost_meanwhile_is_not_handed_out(client: Client, other: 
     with pytest.raises(Lost) as lost:
         client.lock("raise/taken", fence=lose).acquire()
     assert lost.value.cause == "forced"
+
+
+def test_a_fence_for_which_no_time_is_left_is_not_begun(server: DevServer, client: Client) -> None:
+    raised: List[HeldLock] = []
+
+    async def run() -> None:
+        async with aio.Client(server.address, name="aio") as mine:
+            guard = await mine.lock("raise/late").acquire()
+            for left_us in (0, -1):
+                with warnings.catch_warnings(record=True) as warned, pytest.raises(Timeout, match=r"within 0\.0s"):
+                    warnings.simplefilter("always")
+                    await _raise_for(guard._core, raised.append, left_us)
+                gc.collect()
+                assert not warned
+            await guard.release()
+
+    asyncio.run(run())
+    assert raised == []
 
 
 def test_asyncio_fences_may_be_coroutines_and_have_a_time(server: DevServer, client: Client) -> None:

@@ -1,6 +1,7 @@
 """The span of the caller goes with its requests, and with no others."""
 
 import asyncio
+import time
 from contextvars import ContextVar
 from typing import Any, Dict, List, Optional
 
@@ -47,6 +48,16 @@ def test_requests_carry_the_span_of_their_caller(server: DevServer, sent: List[D
     assert spans(sent, "acquire") == [SPAN, SPAN]
     assert spans(sent, "update") == spans(sent, "grant_lease") == spans(sent, "release") == [SPAN]
     assert spans(sent, "get_key") == [None]
+
+
+def test_renewals_have_no_span(server: DevServer, sent: List[Dict[str, Any]]) -> None:
+    with Client(server.address, traceparent=lambda: SPAN) as client, client.lock("trace/renewed", ttl=1.0) as guard:
+        until = time.monotonic() + 10
+        while not spans(sent, "renew") and time.monotonic() < until:
+            time.sleep(0.02)
+            guard.check()
+    assert spans(sent, "acquire") == [SPAN]
+    assert set(spans(sent, "renew")) == {None}
 
 
 def test_tasks_have_spans_of_their_own(server: DevServer, sent: List[Dict[str, Any]]) -> None:

@@ -192,18 +192,32 @@ export class Core implements ConnectionOwner {
     return is(there?.first) ? there?.first : undefined;
   }
 
-  /** The error of a request for which there is no session. */
-  noSession(): TenureError {
+  /** The error of a request for which there is no session, or which none could serve. */
+  noSession(cause?: unknown): TenureError {
     const { denied, tried } = this.connections.current.value;
-    return denied === undefined ? new Unavailable(tried) : new Refused(denied.reason, denied.message);
+    return denied === undefined ? new Unavailable(tried, cause) : new Refused(denied.reason, denied.message);
   }
 
   // Requests.
 
-  /** A request with what makes it recognisable. */
+  /** A request of the caller, with the caller's span and what makes it recognisable. */
   request(command: Command, identity: Identity): WireRequest {
-    const traceparent = this.settings.traceparent?.();
-    const request: WireRequest = traceparent === undefined ? { ...command } : { ...command, traceparent };
+    const traceparent = this.callerSpan();
+    return { ...this.ownRequest(command, identity), ...(traceparent ? { traceparent } : {}) };
+  }
+
+  /** The W3C `traceparent` of the caller. A request without a span is better than none. */
+  private callerSpan(): string | undefined {
+    try {
+      return this.settings.traceparent?.();
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** A request that no caller asked for: it belongs to no span. */
+  ownRequest(command: Command, identity: Identity): WireRequest {
+    const request: WireRequest = { ...command };
     if (identity.by === "key") request.idempotency_key = identity.key;
     if (identity.by === "seq") {
       request.seq = identity.seq;
@@ -216,13 +230,21 @@ export class Core implements ConnectionOwner {
    * Sends a request until it is answered, or until it is known that no answer will come. Every request here may be sent
    * again: the cluster recognises it, or it is harmless to repeat.
    */
-  async call(command: Command, identity: Identity, withinMs = this.settings.timeoutMs): Promise<Answered> {
+  call(command: Command, identity: Identity, withinMs = this.settings.timeoutMs): Promise<Answered> {
+    return this.answered(this.request(command, identity), identity, withinMs);
+  }
+
+  /** The same for a request that no caller asked for. */
+  ownCall(command: Command, identity: Identity, withinMs: number): Promise<Answered> {
+    return this.answered(this.ownRequest(command, identity), identity, withinMs);
+  }
+
+  private async answered(request: WireRequest, identity: Identity, withinMs: number): Promise<Answered> {
     const began = nowMs();
     const untilMs = began + withinMs;
     const requestId = identity.by === "key" ? identity.key : undefined;
     // An unanswered query changed nothing, however often it was sent.
-    const isQuery = "get_lease" in command || "get_lock" in command || "get_key" in command || "explain" in command;
-    const request = this.request(command, identity);
+    const isQuery = "get_lease" in request || "get_lock" in request || "get_key" in request || "explain" in request;
     let doubt = false;
     let newest: TenureError | undefined;
     let pause = PAUSE_MIN_MS;

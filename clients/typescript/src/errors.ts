@@ -111,9 +111,11 @@ export class Unavailable extends TenureError {
   constructor(
     /** The addresses that were tried, with their outcomes. */
     readonly tried: readonly Tried[] = [],
+    /** Why the last attempt failed, if a member was reached. */
+    cause?: unknown,
   ) {
     const each = tried.map((it) => `${it.address} ${it.outcome}`).join(", ");
-    super(`no member took the request; nothing happened${each && ` (${each})`}`);
+    super(`no member took the request; nothing happened${each && ` (${each})`}`, cause === undefined ? {} : { cause });
   }
 }
 

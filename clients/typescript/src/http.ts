@@ -1,7 +1,7 @@
 /** Sends the requests that have no form on a session over HTTP: members, tickets, and streams of server-sent events. */
 import type { Core } from "./core.js";
-import { meaningOf, StrangeAnswer, TenureError, Unavailable } from "./errors.js";
-import { jittered, platform, type HttpResponse } from "./platform/platform.js";
+import { Closed, meaningOf, Refused, StrangeAnswer, Unavailable, type TenureError } from "./errors.js";
+import { BrokenConnection, jittered, platform, type HttpResponse } from "./platform/platform.js";
 import { nowMs, sleep } from "./waiting.js";
 import type { WireError } from "./wire.js";
 
@@ -39,14 +39,30 @@ export class HttpApi {
 
   /** Sends a request and reads its answer as JSON. Refusals are thrown. */
   async json(address: string, method: string, path: string, body: object | undefined, withinMs: number): Promise<unknown> {
+    const asking = this.exchange(address, method, path, body, withinMs).catch((error: unknown) => {
+      throw error instanceof BrokenConnection ? this.core.noSession(error.cause) : error;
+    });
+    const { answer, error } = await asking;
+    if (error !== undefined) throw refusalOf(error);
+    return answer;
+  }
+
+  /** Sends a request, and returns the answer or what the member refused it with. */
+  private async exchange(
+    address: string,
+    method: string,
+    path: string,
+    body: object | undefined,
+    withinMs: number,
+  ): Promise<{ answer?: unknown; error?: WireError }> {
     const ending = new AbortController();
     const stop = this.whenStopping(ending);
     const timer = setTimeout(() => ending.abort(), withinMs);
     try {
       const response = await this.send(address, method, path, body, {}, ending.signal);
       const text = await whole(response);
-      if (response.status >= 200 && response.status < 300) return JSON.parse(text);
-      throw refusal(text);
+      const isDone = response.status >= 200 && response.status < 300;
+      return isDone ? { answer: parsed(text) } : { error: errorIn(text) };
     } finally {
       clearTimeout(timer);
       stop();
@@ -57,17 +73,31 @@ export class HttpApi {
   async query(path: string): Promise<unknown> {
     const { core } = this;
     const untilMs = nowMs() + core.settings.timeoutMs;
+    let newest: TenureError | undefined;
+    let cause: unknown;
     for (let pause = PAUSE_MIN_MS; ; pause = Math.min(pause * 2, PAUSE_MAX_MS)) {
       const session = await core.session(untilMs);
-      if (session === undefined) throw core.noSession();
+      if (session === undefined) throw newest ?? core.noSession(cause);
+      let afterMs = 0;
       try {
-        return await this.json(session.address, "GET", path, undefined, Math.max(1, untilMs - nowMs()));
+        const left = Math.max(1, untilMs - nowMs());
+        const { answer, error } = await this.exchange(session.address, "GET", path, undefined, left);
+        if (error === undefined) return answer;
+        const meaning = meaningOf(error);
+        if (meaning.is === "no") throw meaning.error;
+        if (meaning.is === "again") {
+          afterMs = meaning.afterMs;
+          newest = meaning.error ?? newest;
+        }
+        cause = new Refused(error.reason, error.message, error);
       } catch (error) {
-        // A connection that broke, or a member that cannot serve now.
-        if (error instanceof TenureError && !(error instanceof Unavailable)) throw error;
-        if (nowMs() + pause >= untilMs) throw core.noSession();
+        if (!(error instanceof BrokenConnection)) throw error;
+        if (this.stopping.signal.aborted) throw new Closed();
+        cause = error.cause;
       }
-      await sleep(jittered(pause));
+      const wait = Math.max(jittered(pause), afterMs);
+      if (nowMs() + wait >= untilMs) throw newest ?? core.noSession(cause);
+      await sleep(wait);
     }
   }
 
@@ -81,7 +111,7 @@ export class HttpApi {
     const stop = this.whenStopping(ending);
     try {
       const response = await this.send(address, "GET", path, undefined, headers, ending.signal);
-      if (response.status !== 200) throw refusal(await whole(response));
+      if (response.status !== 200) throw refusalOf(errorIn(await whole(response)));
       return eventsOf(response.body, stop);
     } catch (error) {
       stop();
@@ -133,15 +163,23 @@ async function whole(response: HttpResponse): Promise<string> {
   return text;
 }
 
-/** The error in a body. What may be sent again is `Unavailable`: nothing happened. */
-function refusal(text: string): Error {
-  let error: WireError | undefined;
+function parsed(text: string): unknown {
   try {
-    error = (JSON.parse(text) as { error?: WireError }).error;
+    return JSON.parse(text);
   } catch {
-    return new StrangeAnswer();
+    throw new StrangeAnswer();
   }
-  if (error === undefined) return new StrangeAnswer();
+}
+
+/** The error in a body. */
+function errorIn(text: string): WireError {
+  const { error } = (parsed(text) ?? {}) as { error?: WireError };
+  if (error === undefined) throw new StrangeAnswer();
+  return error;
+}
+
+/** What a refusal is for the caller. What may be sent again is `Unavailable`: nothing happened. */
+function refusalOf(error: WireError): Error {
   const meaning = meaningOf(error);
   return meaning.is === "no" ? meaning.error : new Unavailable();
 }

@@ -48,7 +48,7 @@ export interface ClientOptions extends LeaseTimes {
   tokenFile?: string;
   /** Sends credentials to other machines in plain text, too. Every machine on the way can read and use them then. */
   insecureCredentials?: boolean;
-  /** Returns the W3C `traceparent` of the caller's span, for members that export traces. */
+  /** Returns the W3C `traceparent` of the caller's span, for members that export traces. Renewals carry none. */
   traceparent?: () => string | undefined;
 }
 

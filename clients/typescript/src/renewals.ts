@@ -91,7 +91,7 @@ export class Renewals {
     const windowMs = Math.min(...parts.map(({ lease }) => lease.peek().timing.windowUs)) / 1_000;
     const command = { renew: { leases: parts.map(({ lease }) => lease.id) } };
     const deadline = Math.max(1, Math.floor(windowMs));
-    const asked = session.ask({ ...this.core.request(command, HARMLESS), deadline_ms: deadline });
+    const asked = session.ask({ ...this.core.ownRequest(command, HARMLESS), deadline_ms: deadline });
     const response = asked && (await within(asked.next(), nowMs() + windowMs));
     asked?.end();
     const renewed = response?.kind === "answer" ? response.answer.renewed : undefined;
@@ -110,7 +110,7 @@ export class Renewals {
   private async readHoldings(lease: HeldLease): Promise<void> {
     const windowMs = lease.peek().timing.windowUs / 1_000;
     try {
-      const { answer, revision } = await this.core.call({ get_lease: { name: lease.id } }, HARMLESS, windowMs);
+      const { answer, revision } = await this.core.ownCall({ get_lease: { name: lease.id } }, HARMLESS, windowMs);
       const view = answer.lease?.lease;
       const now = this.core.clock.read();
       if (view === undefined) return lease.with((state) => state.ended({ cause: "gone" }, now), now);

@@ -297,7 +297,8 @@ async def history(engine: "Engine", path: str, query: Dict[str, Optional[str]], 
         before = page.get("before")
         if before is None or len(past) == limit:
             break
-        if before == query.get("before"):
+        last = query.get("before")
+        if last is not None and int(before) >= int(last):
             raise strange()
         query = {**query, "before": before}
     past.reverse()

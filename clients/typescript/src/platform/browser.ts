@@ -1,5 +1,6 @@
 /** Provides clocks, sockets and HTTP in browsers. */
 import { Invalid } from "../errors.js";
+import { BrokenConnection, unbroken } from "./platform.js";
 import type { HttpRequest, HttpResponse, Platform, Socket, SocketListener } from "./platform.js";
 
 export const browserPlatform: Platform = {
@@ -44,13 +45,16 @@ function openSocket(url: string, _headers: object, _tls: undefined | object, lis
 }
 
 async function request(asked: HttpRequest): Promise<HttpResponse> {
-  const response = await fetch(asked.url, {
+  const asking = fetch(asked.url, {
     method: asked.method,
     headers: { ...asked.headers, ...(asked.body === undefined ? {} : { "content-type": "application/json" }) },
     ...(asked.body === undefined ? {} : { body: asked.body }),
     signal: asked.signal,
   });
-  return { status: response.status, body: text(response.body) };
+  const response = await asking.catch((error: unknown) => {
+    throw new BrokenConnection(error);
+  });
+  return { status: response.status, body: unbroken(text(response.body)) };
 }
 
 async function* text(body: ReadableStream<Uint8Array> | null): AsyncGenerator<string> {

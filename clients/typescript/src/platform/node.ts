@@ -7,7 +7,7 @@ import * as os from "node:os";
 import { basename } from "node:path";
 import type { ClientRequest, IncomingMessage } from "node:http";
 import { WebSocket } from "ws";
-import { setRandomSource, type RandomSource } from "./platform.js";
+import { BrokenConnection, setRandomSource, unbroken, type RandomSource } from "./platform.js";
 import type { HttpRequest, HttpResponse, Platform, Socket, SocketListener, TlsFiles } from "./platform.js";
 
 /** The longest message that the client accepts. */
@@ -130,9 +130,9 @@ function request(asked: HttpRequest): Promise<HttpResponse> {
     } as https.RequestOptions;
     const sent = module.request(asked.url, options, (response) => {
       response.setEncoding("utf8");
-      resolve({ status: response.statusCode ?? 0, body: response as AsyncIterable<string> });
+      resolve({ status: response.statusCode ?? 0, body: unbroken(response as AsyncIterable<string>) });
     });
-    sent.on("error", reject);
+    sent.on("error", (error) => reject(new BrokenConnection(error)));
     sent.end(asked.body);
   });
 }

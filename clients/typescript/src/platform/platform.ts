@@ -50,6 +50,22 @@ export interface HttpResponse {
   readonly body: AsyncIterable<string>;
 }
 
+/** A connection failed or broke. What was asked over it may be asked again. */
+export class BrokenConnection extends Error {
+  constructor(cause: unknown) {
+    super(cause instanceof Error ? cause.message : String(cause), { cause });
+  }
+}
+
+/** Passes a body on as it arrives. */
+export async function* unbroken(body: AsyncIterable<string>): AsyncGenerator<string> {
+  try {
+    yield* body;
+  } catch (error) {
+    throw new BrokenConnection(error);
+  }
+}
+
 export interface Platform {
   readonly clocks: ClockSource;
   /** Whether the upgrade of a WebSocket can carry headers. Browsers cannot set them. */
@@ -60,6 +76,7 @@ export interface Platform {
     tls: TlsFiles | undefined,
     listener: SocketListener,
   ): Socket;
+  /** Sends a request. It, and reading the body, fail with {@link BrokenConnection} if the connection does. */
   request(request: HttpRequest): Promise<HttpResponse>;
   /** The name of a client that gives none. */
   clientName(): string;

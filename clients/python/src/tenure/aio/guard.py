@@ -383,11 +383,15 @@ async def _raise_for(core: GuardCore, fence: Fence, left_us: Optional[int]) -> N
                 if inspect.isawaitable(raised):
                     await raised
 
+    async def raise_under_guard() -> None:
+        # If no time is left, this never begins: then no coroutine may have been made that nothing awaits.
+        await Guard(core).run(raise_all())
+
     within_us = core.engine.settings.timeout_us
     is_limited = left_us is not None and left_us < within_us
-    within = (left_us if left_us is not None and is_limited else within_us) / 1e6
+    within = max(left_us if left_us is not None and is_limited else within_us, 0) / 1e6
     try:
-        await asyncio.wait_for(Guard(core).run(raise_all()), within)
+        await asyncio.wait_for(raise_under_guard(), within)
     except asyncio.TimeoutError as late:
         error = Timeout if is_limited else FenceFailed
         raise error(f"the fence was not raised within {within:.1f}s; the lock is given back") from late

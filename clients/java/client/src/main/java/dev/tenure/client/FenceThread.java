@@ -34,7 +34,8 @@ final class FenceThread {
       });
     } catch (LostException lost) {
       throw lost;
-    } catch (Exception refused) {
+    } catch (Throwable refused) {
+      // Also an Error, such as a failed assertion: the thread is the client's, so nobody else would learn of it.
       late = raising.end();
       String why = late ? "it did not end within " + within.toMillis() + "ms" : String.valueOf(refused.getMessage());
       throw new FenceException("the fence of " + guard.name() + " was not raised: " + why, late ? null : refused);

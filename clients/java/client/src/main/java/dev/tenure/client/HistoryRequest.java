@@ -147,7 +147,8 @@ public final class HistoryRequest {
       if (before.isEmpty() || batches.size() == limit) {
         break;
       }
-      if (before.get().equals(asked.put("before", before.get()))) {
+      String last = asked.put("before", before.get());
+      if (last != null && Long.compareUnsigned(Long.parseUnsignedLong(before.get()), Long.parseUnsignedLong(last)) >= 0) {
         throw Meaning.strange();
       }
     }

@@ -313,18 +313,18 @@ public final class LockRequest {
   }
 
   private void pass(Guard guard, Fence fence, long began, CompletableFuture<Guard> to) {
-    try {
-      if (fence != null) {
+    Throwable refused = null;
+    // The caller may have completed the future meanwhile, as orTimeout does: then no fence is raised for it.
+    if (fence != null && !to.isDone()) {
+      try {
         raise(guard, fence, began, to);
+      } catch (Throwable error) {
+        refused = error;
       }
-    } catch (TenureException refused) {
-      // A cancelled request gives the hold back by itself. Why the work does not begin counts, not how the release ends.
-      if (to.completeExceptionally(refused)) {
-        guard.releaseAsync();
-      }
-      return;
     }
-    if (!to.complete(guard) && !to.isCancelled()) {
+    boolean taken = refused == null ? to.complete(guard) : to.completeExceptionally(refused);
+    // A cancelled request gives the hold back by itself. Why the work does not begin counts, not how the release ends.
+    if (refused != null && taken || !taken && !to.isCancelled()) {
       guard.releaseAsync();
     }
   }

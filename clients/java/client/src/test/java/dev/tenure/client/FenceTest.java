@@ -2,6 +2,7 @@ package dev.tenure.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -12,7 +13,9 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
@@ -78,6 +81,36 @@ class FenceTest {
     assertSame(why, refused.getCause());
     assertEquals(Effect.NONE, refused.effect());
     assertFree("refused");
+  }
+
+  @Test
+  void aFenceThatThrowsAnErrorRefusesToo() throws Exception {
+    AssertionError why = new AssertionError("the resource is not there");
+    Fence broken = lock -> {
+      throw why;
+    };
+    FenceException refused = assertThrows(FenceException.class, () -> client.request("broken").fence(broken).acquire());
+    assertSame(why, refused.getCause());
+    assertEquals(Effect.NONE, refused.effect());
+    assertFree("broken");
+  }
+
+  @Test
+  void aRequestThatTheCallerTimesOutGivesTheLockBack() throws Exception {
+    CompletableFuture<Guard> raising = client.request("timed out").fence(FOREVER).acquireAsync();
+    raising.orTimeout(200, TimeUnit.MILLISECONDS);
+    ExecutionException late = assertThrows(ExecutionException.class, () -> raising.get(5, TimeUnit.SECONDS));
+    assertInstanceOf(TimeoutException.class, late.getCause());
+    assertFree("timed out");
+
+    List<HeldLock> raised = new CopyOnWriteArrayList<>();
+    Guard held = client.lock("timed out");
+    CompletableFuture<Guard> queued = client.request("timed out").fence(raised::add).acquireAsync();
+    queued.orTimeout(200, TimeUnit.MILLISECONDS);
+    assertThrows(ExecutionException.class, () -> queued.get(5, TimeUnit.SECONDS));
+    held.release();
+    assertFree("timed out");
+    assertEquals(List.of(), raised);
   }
 
   @Test

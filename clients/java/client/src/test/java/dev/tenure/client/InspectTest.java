@@ -11,6 +11,8 @@ import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
@@ -184,6 +186,41 @@ class InspectTest {
     assertRefused("INVALID_FIELD", () -> ben.history("past/x").limit(0));
     assertRefused("INVALID_FIELD", () -> ben.history("past/x").since(Instant.EPOCH.minusSeconds(1)));
     assertRefused("INVALID_NAME", () -> ben.history(""));
+  }
+
+  private static String page(String before, String holes, int... revisions) {
+    String changes = IntStream.of(revisions)
+        .mapToObj(it -> "{\"revision\":\"" + it + "\",\"events\":[]}")
+        .collect(Collectors.joining(","));
+    String next = before == null ? "" : ",\"before\":\"" + before + "\"";
+    String archive = "{\"begins\":\"3\",\"begins_at\":\"2026-01-02T03:04:05Z\",\"holes\":[" + holes + "]}";
+    return "{\"changes\":[" + changes + "]" + next + ",\"archive\":" + archive + "}";
+  }
+
+  @Test
+  void aHistoryIsReadPageByPage() throws Exception {
+    String early = "{\"from\":\"4\",\"next\":\"6\"}";
+    String late = "{\"from\":\"6\",\"next\":\"7\"}";
+    try (Proxy proxy = new Proxy(server.address()); Client far = Client.builder().addresses(proxy.address()).connect()) {
+      proxy.answerSearches(page("8", early, 9, 8), page("6", early + "," + late, 7, 6), page(null, "", 3));
+      Past past = far.history("past/x").limit(6).read();
+      assertEquals(List.of(3L, 6L, 7L, 8L, 9L), past.batches().stream().map(Watch.Batch::revision).toList());
+      assertEquals(List.of(new Past.Missing(4, 6), new Past.Missing(6, 7)), past.missing());
+      assertEquals(Optional.of(3L), past.archiveBegins());
+      String query = "view=history&archive=true&limit=";
+      assertEquals(List.of(query + "6", query + "4&before=8", query + "2&before=6"), proxy.searches());
+    }
+  }
+
+  @Test
+  void aHistoryThatDoesNotAdvanceIsRefused() throws Exception {
+    for (String next : List.of("8", "9", "10")) {
+      try (Proxy proxy = new Proxy(server.address()); Client far = Client.builder().addresses(proxy.address()).connect()) {
+        proxy.answerSearches(page("8", "", 8), page(next, "", 8), page(null, ""));
+        TenureException refused = assertThrows(TenureException.class, () -> far.historyPrefix("past/").read());
+        assertEquals("STRANGE_ANSWER", refused.reason());
+      }
+    }
   }
 
   private static List<String> causes(HistoryRequest search) throws InterruptedException {

@@ -12,14 +12,18 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CopyOnWriteArrayList;
 
-/** A road to a member that can swallow what the member answers, and break. */
+/** A road to a member that can swallow what the member answers, answer searches of the past itself, and break. */
 final class Proxy implements AutoCloseable {
   private final ServerSocket listener;
   private final String target;
   private final List<Socket> sockets = new CopyOnWriteArrayList<>();
   private final List<ByteArrayOutputStream> asked = new CopyOnWriteArrayList<>();
+  private final Queue<String> pages = new ConcurrentLinkedQueue<>();
+  private final List<String> searches = new CopyOnWriteArrayList<>();
   private volatile boolean swallows;
 
   Proxy(String target) throws IOException {
@@ -35,6 +39,30 @@ final class Proxy implements AutoCloseable {
   /** From now on no byte of the member arrives. */
   void swallowAnswers() {
     swallows = true;
+  }
+
+  /** Answers the next searches of the past with these pages. */
+  void answerSearches(String... pages) {
+    this.pages.addAll(List.of(pages));
+  }
+
+  /** Returns the queries of the searches that were answered here. */
+  List<String> searches() {
+    return searches;
+  }
+
+  /** Answers a request if it is a search and there is a page for it. */
+  private boolean answers(String request, OutputStream to) throws IOException {
+    String path = request.startsWith("GET ") ? request.split(" ", 3)[1] : "";
+    String page = path.contains("history") ? pages.poll() : null;
+    if (page == null) {
+      return false;
+    }
+    searches.add(path.substring(path.indexOf('?') + 1));
+    String head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " + page.length() + "\r\n\r\n";
+    to.write((head + page).getBytes(StandardCharsets.ISO_8859_1));
+    to.close();
+    return true;
   }
 
   /** Returns the messages that clients have sent so far on WebSockets. */
@@ -92,18 +120,23 @@ final class Proxy implements AutoCloseable {
       member.connect(new InetSocketAddress("127.0.0.1", Integer.parseInt(target.substring(target.indexOf(':') + 1))));
       sockets.add(client);
       sockets.add(member);
-      start(() -> pass(client.getInputStream(), member.getOutputStream(), false));
-      start(() -> pass(member.getInputStream(), client.getOutputStream(), true));
+      start(() -> pass(client.getInputStream(), member.getOutputStream(), client.getOutputStream()));
+      start(() -> pass(member.getInputStream(), client.getOutputStream(), null));
     }
   }
 
-  private void pass(InputStream from, OutputStream to, boolean answers) throws IOException {
+  /** Passes bytes on: those of a client if there is a way back to it, else those of a member. */
+  private void pass(InputStream from, OutputStream to, OutputStream back) throws IOException {
+    boolean answers = back == null;
     byte[] buffer = new byte[8 * 1024];
     ByteArrayOutputStream copy = new ByteArrayOutputStream();
     if (!answers) {
       asked.add(copy);
     }
     for (int read = from.read(buffer); read >= 0; read = from.read(buffer)) {
+      if (!answers && answers(new String(buffer, 0, read, StandardCharsets.ISO_8859_1), back)) {
+        return;
+      }
       if (!answers) {
         synchronized (copy) {
           copy.write(buffer, 0, read);

@@ -61,6 +61,20 @@ class TraceTest {
   }
 
   @Test
+  void renewalsCarryNoSpan() throws Exception {
+    try (Proxy proxy = new Proxy(server.address());
+        Client client = Client.builder().addresses(proxy.address()).traceparent(() -> SPAN).connect();
+        Guard guard = client.request("renewed").ttl(Duration.ofSeconds(1)).acquire()) {
+      while (sent(proxy, "\"renew\"").get(0) == 0) {
+        guard.check();
+        Thread.sleep(20);
+      }
+      assertEquals(0, sent(proxy, "\"renew\"").get(1));
+      assertEquals(List.of(1L, 1L), sent(proxy, "\"acquire\""));
+    }
+  }
+
+  @Test
   void aSpanThatCannotBeReadStopsNoRequest() throws Exception {
     try (Client client = Client.builder().addresses(server.address()).traceparent(() -> {
       throw new IllegalStateException("no context");
