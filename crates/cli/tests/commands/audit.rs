@@ -53,7 +53,8 @@ fn an_administrator_sees_acts_and_denied_calls_and_others_see_nothing() {
         assert!(text.lines().any(is_shown), "{words:?}: {text}");
     };
     shows(&["set_access", "ci-a", "admin", "-", "done", "principal_put"]);
-    shows(&["denied", "-", "ci-a", "127.0.0.1", "refused", "PERMISSION_DENIED", "-"]);
+    let call = "/tenure.v1.MaintenanceService/Audit";
+    shows(&["denied", call, "ci-a", "127.0.0.1", "refused", "PERMISSION_DENIED", "-"]);
     let newest = ok(&member, admin, &["audit", "--last", "1"]);
     assert_eq!(newest.lines().count(), 2, "a heading and one record: {newest}");
     let bare = ok(&member, admin, &["audit", "--last", "1", "--no-header"]);
