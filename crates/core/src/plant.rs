@@ -20,7 +20,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("release_without_token_check", &["S2", "S4"]),
     // Detected by comparison with another replica or with the model; chance decides which comparison sees the wrong
     // order first.
-    ("hash_order", &["S9", "T1"]),
+    ("hash_order", &["S9", "T1", "model"]),
     ("second_exclusive_holder", &["S1", "T2"]),
     ("writer_overtaken", &["Q1", "Q7", "Q8"]),
     ("wait_limit_forgotten", &["Q2"]),
