@@ -1,8 +1,8 @@
 //! Drives one member's node on a thread of its own: the event loop.
 //!
 //! One turn takes the events that have arrived, reads the clock, ends the node's turn, and performs the outputs.
-//! Messages leave before the turn's only sync, so that the other members' disks work while this one does. The loop
-//! reports what became durable to the node at once, in a further turn without sleep.
+//! Messages and answers leave before the turn's write and its only sync, so that the other members' disks work while
+//! this one does. The loop reports what became durable to the node at once, in a further turn without sleep.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -287,7 +287,7 @@ impl Driver {
     /// messages still leave: they tell the others what it has committed, or that its state differs.
     fn perform(&mut self, now_us: u64) -> Result<bool, End> {
         let mut stop = None;
-        let mut wrote = false;
+        let mut writes = Vec::new();
         let mut compact = None;
         let mut applied = None;
         let mut learned = None;
@@ -310,10 +310,7 @@ impl Driver {
                         self.on.node.handle(Input::SnapshotSent { to, saved });
                     }
                 }
-                Output::Persist(persist) => {
-                    self.on.log_writer.write(&persist, now_us).map_err(write_end)?;
-                    wrote = true;
-                }
+                Output::Persist(persist) => writes.push(persist),
                 Output::Notices(more) => {
                     // Put at once, to stay in order with the answers before and after them.
                     notices.extend(more.iter().cloned());
@@ -370,7 +367,13 @@ impl Driver {
             }
         }
         self.outputs = outputs;
+        // Before the write to the log: the other members' disks work while this one does.
         self.flush();
+        // Safe before the sync: the node applies and answers only what is durable on a majority.
+        self.on.member.outbox().ring();
+        for persist in &writes {
+            self.on.log_writer.write(persist, now_us).map_err(write_end)?;
+        }
         if let Some(reason) = stop {
             return Err(End::Cluster(reason));
         }
@@ -379,15 +382,14 @@ impl Driver {
             self.on.net.learn(&directory, &members, vouched);
             self.log_record_objection();
         }
-        if let Some(index) = applied {
-            self.offer(now_us, index, &notices);
-        }
-        // Safe before the sync: the node applies and answers only what is durable on a majority.
-        self.on.member.outbox().ring();
         let (inbox, leads) = (self.on.member.inbox(), self.on.node.replica().leads());
         let durable = self.on.log_writer.sync(leads, inbox).map_err(|fatal| fatal_end(&fatal))?;
-        if wrote {
+        if !writes.is_empty() {
             self.on.log_writer.prepare(inbox);
+        }
+        // Last: a leader's sync goes on meanwhile on its own thread, and no answer waits for watches and metrics.
+        if let Some(index) = applied {
+            self.offer(now_us, index, &notices);
         }
         if let Some(number) = durable {
             self.on.node.handle(Input::Persisted { number });

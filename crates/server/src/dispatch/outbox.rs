@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
+use futures_util::task::AtomicWaker;
 use tenure_core::outcome::{Answer, Notice, Outcome};
 use tenure_node::{Backlog, NodeFailure, Outcomes, Router, SessionId, SessionMessage, Taken};
 use tenure_types::Handle;
@@ -95,7 +97,8 @@ impl Outbox {
         let session = SessionId(self.newest.fetch_add(1, Ordering::Relaxed));
         let charge = Caller::present_memory().charge(0);
         let mail = Mutex::new((Vec::new(), charge));
-        let mailbox = Arc::new(Mailbox { mail, bell: Notify::new(), all: self.mail.clone() });
+        let (filled, task) = (AtomicBool::new(false), AtomicWaker::new());
+        let mailbox = Arc::new(Mailbox { mail, filled, task, all: self.mail.clone() });
         self.send(Delivery::Open { session, mailbox: mailbox.clone() });
         (session, mailbox)
     }
@@ -112,10 +115,13 @@ impl Outbox {
     }
 }
 
-/// The messages that wait for one session, and their charge to the memory budget of its connection.
+/// The messages that wait for one session, and their charge to the memory budget of its connection. One task takes
+/// them: it is polled several times for each request, and only a filled mailbox makes it take the lock.
 pub(crate) struct Mailbox {
     mail: Mutex<(Vec<SessionMessage>, Charge)>,
-    bell: Notify,
+    /// Set with the first message that waits, and unset by the task before it takes them.
+    filled: AtomicBool,
+    task: AtomicWaker,
     /// The messages in all mailboxes of the member, for the metrics.
     all: Arc<AtomicU64>,
 }
@@ -130,20 +136,23 @@ impl Drop for Mailbox {
 impl Mailbox {
     /// Waits for a message and takes all that are there. Safe to cancel.
     pub(crate) async fn take(&self) -> Vec<SessionMessage> {
-        loop {
-            if let Some(mail) = self.empty() {
-                self.all.fetch_sub(mail.len() as u64, Ordering::Relaxed);
-                return mail;
+        std::future::poll_fn(|context| {
+            // Before the mark is read: a later message wakes the task.
+            self.task.register(context.waker());
+            if !self.filled.swap(false, Ordering::AcqRel) {
+                return Poll::Pending;
             }
-            self.bell.notified().await;
-        }
+            let mail = self.empty();
+            self.all.fetch_sub(mail.len() as u64, Ordering::Relaxed);
+            Poll::Ready(mail)
+        })
+        .await
     }
 
-    fn empty(&self) -> Option<Vec<SessionMessage>> {
+    fn empty(&self) -> Vec<SessionMessage> {
         let mut box_ = self.lock();
-        let mail = std::mem::take(&mut box_.0);
         box_.1.set(0);
-        (!mail.is_empty()).then_some(mail)
+        std::mem::take(&mut box_.0)
     }
 
     /// Adds a message and returns the number of messages that wait.
@@ -159,7 +168,8 @@ impl Mailbox {
         let waiting = box_.0.len();
         drop(box_);
         if waiting == 1 {
-            self.bell.notify_one();
+            self.filled.store(true, Ordering::Release);
+            self.task.wake();
         }
         waiting
     }
