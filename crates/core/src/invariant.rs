@@ -161,7 +161,13 @@ impl Machine {
     /// deadlines.
     fn check_grants(&self) -> Result<(), Violation> {
         let newest = Token::new(self.epoch, self.counter).map_or(0, Token::get);
+        let mut beside = 0;
         for (slot, grant) in self.grants.iter() {
+            if grant.mode != GrantMode::Exclusive {
+                beside += 1;
+                let known = self.tokens.find(grant.token) == Some(slot);
+                ensure(known, "S9", "a grant is not found by its token")?;
+            }
             ensure(grant.token.get() <= newest, "S2", "a grant has a token that was never given")?;
             ensure(grant.place <= self.newest_place, "Q3", "a grant has a place that never was")?;
             ensure(grant.since_ms <= self.clock_ms, "T1", "a grant is from the future")?;
@@ -172,6 +178,7 @@ impl Machine {
             }
             self.check_deadlines(slot, grant)?;
         }
+        ensure(beside == self.tokens.len(), "S9", "the index of tokens has other grants")?;
         let in_locks: usize = self.locks.iter().map(|(_, lock)| lock.grants.len as usize).sum();
         ensure(in_locks == self.grants.len(), "S9", "a grant belongs to no lock")
     }

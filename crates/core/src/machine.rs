@@ -24,6 +24,7 @@ use crate::state::owner::{OwnerId, Owners};
 use crate::state::rank::RankIndex;
 use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, WaitRecord};
 use crate::state::slab::{Slab, SlabIndex};
+use crate::state::tokens::GrantTokens;
 use crate::state::touched::TouchedLocks;
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
@@ -90,6 +91,7 @@ pub struct Machine {
     // Derived from the records: not part of a snapshot, rebuilt when one is read.
     pub(crate) leases_by_id: BTreeMap<LeaseId, SlabIndex>,
     pub(crate) names: LockNames,
+    pub(crate) tokens: GrantTokens,
     pub(crate) keys_by_name: BTreeMap<Name, SlabIndex>,
     pub(crate) key_requests_by_key: BTreeMap<(Box<str>, Name), SlabIndex>,
     pub(crate) due: DueSet,
@@ -177,6 +179,7 @@ impl Machine {
             drains: Drains::default(),
             leases_by_id: BTreeMap::new(),
             names: LockNames::default(),
+            tokens: GrantTokens::default(),
             keys_by_name: BTreeMap::new(),
             key_requests_by_key: BTreeMap::new(),
             due: DueSet::default(),

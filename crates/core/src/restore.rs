@@ -108,6 +108,7 @@ impl Machine {
         self.seq_requests = Slab::default();
         self.leases_by_id.clear();
         self.names.clear();
+        self.tokens.clear();
         self.due = DueSet::default();
         self.reopening = None;
         self.groups.clear();

@@ -20,8 +20,7 @@ use crate::request::{
 };
 use crate::state::due::DueKind;
 use crate::state::record::{
-    AskCount, Grant, GrantOptions, GrantState, GrantTimes, IN_LEASE, IN_LOCK, IN_QUEUE,
-    ProgressState,
+    AskCount, GrantOptions, GrantState, GrantTimes, IN_LEASE, IN_LOCK, IN_QUEUE, ProgressState,
 };
 use crate::state::slab::SlabIndex;
 
@@ -409,30 +408,20 @@ impl Machine {
             .collect()
     }
 
-    /// A grant by which a lease holds a lock. All of them are of one place.
+    /// A grant by which a lease holds a lock. All of them are of one place. Searches the shorter of the two lists.
     pub(super) fn grant_of(&self, lease: SlabIndex, lock: SlabIndex) -> Option<SlabIndex> {
-        self.find_grant(lease, lock, |_| true)
-    }
-
-    /// A grant by which a lease holds a lock. Searches the shorter of the two lists.
-    pub(super) fn find_grant(
-        &self,
-        lease: SlabIndex,
-        lock: SlabIndex,
-        is_it: impl Fn(&Grant) -> bool,
-    ) -> Option<SlabIndex> {
         let of_lock = self.locks.at(lock).grants;
         let of_lease = self.leases.at(lease).grants;
         if of_lock.len <= of_lease.len {
             let held = |state: &GrantState| matches!(state, GrantState::Held(by) if *by == lease);
             of_lock
                 .iter::<IN_LOCK, _>(&self.grants)
-                .find(|(_, grant)| held(&grant.state) && is_it(grant))
+                .find(|(_, grant)| held(&grant.state))
                 .map(|(slot, _)| slot)
         } else {
             of_lease
                 .iter::<IN_LEASE, _>(&self.grants)
-                .find(|(_, grant)| grant.lock == lock && is_it(grant))
+                .find(|(_, grant)| grant.lock == lock)
                 .map(|(slot, _)| slot)
         }
     }

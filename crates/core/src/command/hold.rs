@@ -49,6 +49,7 @@ impl Machine {
         let grant = self.grants.at_mut(slot);
         grant.mode = GrantMode::Shared;
         let lock = grant.lock;
+        self.tokens.insert(grant, slot);
         self.locks.at_mut(lock).change(revision);
         self.emit_grant(slot, Cause::Downgraded, None, TakeAwayDetails::default());
         self.touch(lock);
@@ -113,11 +114,25 @@ impl Machine {
 
     /// The grant in force with this lease and the lock and token of the hold.
     pub(crate) fn held_by(&self, lease: SlabIndex, hold: &Hold<'_>) -> Result<SlabIndex, Refusal> {
-        let is_it =
-            |grant: &Grant| grant.token == hold.token || mutant!("release_without_token_check");
+        let found = |lock| match mutant!("release_without_token_check") {
+            true => self.grant_of(lease, lock),
+            false => self.grant_with_token(lock, hold.token),
+        };
         self.lock_slot(hold.lock)
-            .and_then(|lock| self.find_grant(lease, lock, is_it))
+            .and_then(found)
+            .filter(|&grant| self.lease_of(grant) == Some(lease))
             .ok_or_else(|| Refusal::NotHolder { lock: name(hold.lock) })
+    }
+
+    /// The grant of a lock with this token, whatever became of it.
+    pub(super) fn grant_with_token(&self, lock: SlabIndex, token: Token) -> Option<SlabIndex> {
+        let first = self.locks.at(lock).grants.first?;
+        let found = match self.grants.at(first).mode {
+            GrantMode::Exclusive => first,
+            GrantMode::Shared | GrantMode::Slot(_) => self.tokens.find(token)?,
+        };
+        let is_it = |grant: &Grant| grant.lock == lock && grant.token == token;
+        self.grants.get(found).is_some_and(is_it).then_some(found)
     }
 
     /// Ends a grant at the request of its holder. The lock rests until the given time, if there is one.
@@ -160,6 +175,7 @@ impl Machine {
     pub(super) fn remove_grant(&mut self, slot: SlabIndex) {
         let grant = self.grants.at(slot);
         let lock = grant.lock;
+        self.tokens.remove(grant);
         self.state_bytes -= grant.weight();
         if let GrantState::Over(over) = &grant.state {
             let kept = self.kept_by_ended(grant);
@@ -251,12 +267,12 @@ impl Machine {
     /// Whether a live lease of the principal of the command holds the lock under this token.
     pub(super) fn is_guarded(&self, lock: &str, token: tenure_types::Token) -> bool {
         let Some(lock) = self.lock_slot(lock) else { return false };
-        self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants).any(|(_, grant)| {
-            let GrantState::Held(lease) = grant.state else { return false };
-            (grant.token == token || mutant!("guard_ignores_token"))
-                && self.is_live(lease)
-                && self.is_own(self.leases.at(lease).owner)
-        })
+        let found = match mutant!("guard_ignores_token") {
+            true => self.locks.at(lock).grants.first,
+            false => self.grant_with_token(lock, token),
+        };
+        let holder = found.and_then(|grant| self.lease_of(grant));
+        holder.is_some_and(|it| self.is_live(it) && self.is_own(self.leases.at(it).owner))
     }
 }
 

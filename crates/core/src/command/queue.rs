@@ -416,6 +416,7 @@ impl Machine {
             in_lock: ListLink::default(),
             in_lease: ListLink::default(),
         });
+        self.tokens.insert(self.grants.at(grant), grant);
         let revision = self.begin_revision();
         let record = self.locks.at_mut(lock);
         record.grants.insert_after::<IN_LOCK, _>(&mut self.grants, before, grant);

@@ -243,12 +243,6 @@ impl Machine {
         self.due.insert(until_ms, phase.due(), grant.token.get(), Some(slot));
     }
 
-    fn grant_with_token(&self, lock: SlabIndex, token: Token) -> Option<SlabIndex> {
-        let grants = self.locks.at(lock).grants;
-        let mut grants = grants.iter::<IN_LOCK, _>(&self.grants);
-        grants.find(|(_, grant)| grant.token == token).map(|(slot, _)| slot)
-    }
-
     fn left_ms(&self, slot: SlabIndex) -> u64 {
         match &self.grants.at(slot).state {
             GrantState::Over(over) => over.until_ms.saturating_sub(self.clock_ms),

@@ -213,6 +213,7 @@ impl Machine {
     /// Makes a shared grant exclusive, under a new token. Its options and its time stay as they are. It is never given
     /// back because a caller was not told: the lease held the lock before that caller asked.
     fn make_exclusive(&mut self, slot: SlabIndex, place: PlaceNumber) -> LockGrant {
+        self.tokens.remove(self.grants.at(slot));
         let token = self.renew_token(slot);
         let revision = self.begin_revision();
         let grant = self.grants.at_mut(slot);

@@ -90,7 +90,30 @@ impl LinkedList {
             let slot = next?;
             let record = slab.at(slot);
             next = record.link().after;
+            #[cfg(test)]
+            steps::count();
             Some((slot, record))
         })
+    }
+}
+
+/// Counts the steps of all iterations on this thread, to show that a command does not walk a long list.
+#[cfg(test)]
+pub(crate) mod steps {
+    extern crate std;
+
+    use core::cell::Cell;
+
+    std::thread_local! {
+        static STEPS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// The steps since the last call.
+    pub(crate) fn take() -> usize {
+        STEPS.take()
     }
 }

@@ -9,4 +9,5 @@ pub(crate) mod owner;
 pub(crate) mod rank;
 pub(crate) mod record;
 pub(crate) mod slab;
+pub(crate) mod tokens;
 pub(crate) mod touched;
