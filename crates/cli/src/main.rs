@@ -280,7 +280,7 @@ enum CliCommand {
     ///   tenure serve --name d --data /var/lib/tenure --join 10.0.0.11:7451 --invitation-file d.invitation
     ///   tenure serve --config /etc/tenure.toml
     ///
-    /// The first start needs --bootstrap with all founders, or --join with any member of a cluster
+    /// The first start needs --bootstrap with all initial members, or --join with any member of a cluster
     /// that exists and an invitation from `tenure cluster invite`. A restart needs none of these.
     #[command(verbatim_doc_comment)]
     Serve(serve::ServeArgs),

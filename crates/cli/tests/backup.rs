@@ -35,7 +35,7 @@ fn restore(arguments: &[&str]) -> String {
     ended.out
 }
 
-/// Room for members that are not founders.
+/// Room for members that are not initial members.
 fn empty() -> Cluster {
     Cluster::new()
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{Cluster, field, wait};
 
-/// Starts three founders with these preferences.
+/// Starts three initial members with these preferences.
 fn found(preferences: [&str; 3]) -> Cluster {
     let mut cluster = Cluster::new();
     for _ in 0..3 {
@@ -16,8 +16,8 @@ fn found(preferences: [&str; 3]) -> Cluster {
 }
 
 fn start(cluster: &mut Cluster, at: usize, preference: &str) {
-    let founders = cluster.members[..3].iter();
-    let listed = founders.map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
+    let initial_members = cluster.members[..3].iter();
+    let listed = initial_members.map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
     let listed = listed.collect::<Vec<_>>().join(",");
     cluster.start(at, &["--bootstrap", &listed, "--preference", preference]);
 }

@@ -1,19 +1,19 @@
 //! Bootstraps a cluster: agrees with the other listed members on its id, its first state and its level.
 //!
-//! Each founder asks all others who they are, round after round, until in one round every other founder has answered
-//! with its id and without a cluster. A founder draws its id once and stores it before it tells it, so all founders
-//! find the same set of ids. The cluster's id is made from that set alone.
+//! Each initial member asks all others who they are, round after round, until in one round every other initial member
+//! has answered with its id and without a cluster. An initial member draws its id once and stores it before it tells
+//! it, so all initial members find the same set of ids. The cluster's id is made from that set alone.
 //!
-//! The first state also holds names and addresses, and it must be the same on every founder. Founders may learn
-//! different addresses of one founder, because it may restart at another address while the others ask. Therefore only
-//! the founder with the smallest id decides on the first records. It stores them with the cluster's id, then tells them
-//! to the others, which adopt them without a change. A founder that has adopted the records tells them as well, so
-//! every remaining founder needs an answer from only one of these. An address that was wrong in the first records is
-//! corrected later, by the member itself, like any address that changes.
+//! The first state also holds names and addresses, and it must be the same on every initial member. Initial members may
+//! learn different addresses of one initial member, because it may restart at another address while the others ask.
+//! Therefore only the initial member with the smallest id decides on the first records. It stores them with the
+//! cluster's id, then tells them to the others, which adopt them without a change. An initial member that has adopted
+//! the records tells them as well, so every remaining initial member needs an answer from only one of these. An address
+//! that was wrong in the first records is corrected later, by the member itself, like any address that changes.
 //!
-//! The same founder decides and tells the level of the first state: every founder reports the highest level of the
-//! machine's rules that it knows, and the smallest of these is the level. So the cluster has its level before it has a
-//! leader, and no command is applied before the founders have agreed on it.
+//! The same initial member decides and tells the level of the first state: every initial member reports the highest
+//! level of the machine's rules that it knows, and the smallest of these is the level. So the cluster has its level
+//! before it has a leader, and no command is applied before the initial members have agreed on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::join::undiallable;
 
 /// The pause between two rounds of questions.
 const PAUSE_US: u64 = 200_000;
-/// How often a founder that waits logs what is missing.
+/// How often an initial member that waits logs what is missing.
 const LOG_EVERY_US: u64 = 10_000_000;
 
 /// A member to which the caller must send [`Control::Who`].
@@ -35,22 +35,22 @@ pub struct IdentifyRequest {
     pub name: Option<String>,
 }
 
-/// The cluster that was founded.
+/// The cluster that was bootstrapped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BootstrapResult {
     /// The id of the cluster.
     pub cluster: String,
-    /// The founders' records, in the order of their ids: the content of the first state.
-    pub founders: Vec<MemberRecord>,
-    /// The level of the first state: the newest one that all founders know.
+    /// The initial members' records, in the order of their ids: the content of the first state.
+    pub initial_members: Vec<MemberRecord>,
+    /// The level of the first state: the newest one that all initial members know.
     pub level: u16,
 }
 
 impl BootstrapResult {
-    /// The cluster of one member that founds it alone and knows the rules up to this level.
+    /// The cluster of one member that bootstraps it alone and knows the rules up to this level.
     pub fn alone(record: MemberRecord, level: u16) -> Self {
-        let founders = vec![record];
-        Self { cluster: cluster_id(&founders), founders, level }
+        let initial_members = vec![record];
+        Self { cluster: cluster_id(&initial_members), initial_members, level }
     }
 }
 
@@ -58,39 +58,41 @@ impl BootstrapResult {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// The list does not contain the member.
-    #[error("the list of founders does not name this member, `{name}`")]
+    #[error("the list of initial members does not name this member, `{name}`")]
     NotListed {
         /// The member's name.
         name: String,
     },
     /// Two lines of the list have the same name or address.
-    #[error("the list of founders names `{word}` twice")]
+    #[error("the list of initial members names `{word}` twice")]
     Twice {
         /// The name or address.
         word: String,
     },
     /// An address in the list cannot be dialled.
-    #[error("the address `{address}` of founder `{name}` cannot be used: {why}")]
+    #[error("the address `{address}` of initial member `{name}` cannot be used: {why}")]
     Address {
-        /// The founder.
+        /// The initial member.
         name: String,
         /// Its address.
         address: Address,
         /// The problem with the address.
         why: &'static str,
     },
-    /// A listed member belongs to a cluster that was founded without this member.
-    #[error("{peer} belongs to cluster {cluster}, which was founded without this member")]
+    /// A listed member belongs to a cluster that was bootstrapped without this member.
+    #[error("{peer} belongs to cluster {cluster}, which was bootstrapped without this member")]
     OtherCluster {
         /// The address of that member.
         peer: Address,
         /// Its cluster.
         cluster: String,
     },
-    /// The cluster was founded at a level that this member does not know: the member ran a newer version then.
-    #[error("{peer} founded the cluster at feature level {level}, and this version knows {known}")]
+    /// The cluster was bootstrapped at a level that this member does not know: the member ran a newer version then.
+    #[error(
+        "{peer} bootstrapped the cluster at feature level {level}, and this version knows {known}"
+    )]
     Outgrown {
-        /// The address of a founder.
+        /// The address of an initial member.
         peer: Address,
         /// The level of the first state.
         level: u16,
@@ -99,13 +101,13 @@ pub enum BootstrapError {
     },
 }
 
-/// A member that founds a cluster with others.
+/// A member that bootstraps a cluster with others.
 #[derive(Debug)]
 pub struct Bootstrap {
     me: MemberRecord,
     /// Up to which level this member knows the machine's rules.
     level: u16,
-    /// The other founders' names, by address.
+    /// The other initial members' names, by address.
     others: BTreeMap<Address, String>,
     /// The answers of the present round, by address.
     answers: BTreeMap<Address, IdentifyAnswer>,
@@ -116,16 +118,16 @@ pub struct Bootstrap {
     ended: Option<Result<BootstrapResult, BootstrapError>>,
 }
 
-/// The answer of another founder.
+/// The answer of another initial member.
 #[derive(Debug)]
 enum IdentifyAnswer {
-    Founder(MemberRecord, u16),
+    InitialMember(MemberRecord, u16),
     Missing(String),
 }
 
 impl Bootstrap {
     /// Begins the bootstrap of the member with this record, which has no data and knows the rules up to this level. The
-    /// list names every founder, this member included.
+    /// list names every initial member, this member included.
     pub fn new(
         listed: &[(String, Address)],
         me: MemberRecord,
@@ -230,16 +232,16 @@ impl Bootstrap {
         name: &str,
         address: &str,
     ) -> Result<IdentifyAnswer, Result<BootstrapResult, BootstrapError>> {
-        let MemberInfo { record, cluster, founders, level } = them;
+        let MemberInfo { record, cluster, initial_members, level } = them;
         if let Some(cluster) = cluster {
             let peer = address.to_owned();
-            // The cluster was founded. If this member is among the founders, its answer was counted.
-            return Err(if !founders.iter().any(|record| record.id == self.me.id) {
+            // The cluster was bootstrapped. If this member is among the initial members, its answer was counted.
+            return Err(if !initial_members.iter().any(|record| record.id == self.me.id) {
                 Err(BootstrapError::OtherCluster { peer, cluster })
             } else if level > self.level {
                 Err(BootstrapError::Outgrown { peer, level, known: self.level })
             } else {
-                Ok(BootstrapResult { cluster, founders, level })
+                Ok(BootstrapResult { cluster, initial_members, level })
             });
         }
         if record.names.name != name {
@@ -250,10 +252,10 @@ impl Bootstrap {
             let text = format!("{name} at {address} has this member's id: its data is a copy");
             return Ok(IdentifyAnswer::Missing(text));
         }
-        Ok(IdentifyAnswer::Founder(record, level))
+        Ok(IdentifyAnswer::InitialMember(record, level))
     }
 
-    /// Ends a round: every other founder has answered, or will not in this round.
+    /// Ends a round: every other initial member has answered, or will not in this round.
     fn end_round(&mut self, now_us: u64) {
         self.asking = false;
         self.next_round_us = now_us.saturating_add(PAUSE_US);
@@ -263,10 +265,12 @@ impl Bootstrap {
         for answer in std::mem::take(&mut self.answers).into_values() {
             match answer {
                 IdentifyAnswer::Missing(text) => self.missing.push(text),
-                IdentifyAnswer::Founder(record, level) => {
+                IdentifyAnswer::InitialMember(record, level) => {
                     common = common.min(level);
-                    let text =
-                        format!("{} and another founder have the same id", record.names.name);
+                    let text = format!(
+                        "{} and another initial member have the same id",
+                        record.names.name
+                    );
                     if records.insert(record.id, record).is_some() {
                         self.missing.push(text);
                     }
@@ -277,13 +281,13 @@ impl Bootstrap {
         if !self.missing.is_empty() {
             return;
         }
-        if *first != self.me.id && !mutant!("founders_decide_alone") {
+        if *first != self.me.id && !mutant!("initial_members_decide_alone") {
             let name = &decides.names.name;
-            return self.missing.push(format!("{name} has not founded the cluster yet"));
+            return self.missing.push(format!("{name} has not agreed the cluster yet"));
         }
-        let founders: Vec<MemberRecord> = records.into_values().collect();
-        let cluster = cluster_id(&founders);
-        self.ended = Some(Ok(BootstrapResult { cluster, founders, level: common }));
+        let initial_members: Vec<MemberRecord> = records.into_values().collect();
+        let cluster = cluster_id(&initial_members);
+        self.ended = Some(Ok(BootstrapResult { cluster, initial_members, level: common }));
     }
 }
 
@@ -326,9 +330,14 @@ mod tests {
         Ok(Control::MemberInfo(MemberInfo::new(record.id, record.names, level)))
     }
 
-    fn founded(record: MemberRecord, founded: &BootstrapResult) -> Result<Control, String> {
-        let BootstrapResult { cluster, founders, level } = founded.clone();
-        Ok(Control::MemberInfo(MemberInfo { record, cluster: Some(cluster), founders, level }))
+    fn agreed(record: MemberRecord, agreed: &BootstrapResult) -> Result<Control, String> {
+        let BootstrapResult { cluster, initial_members, level } = agreed.clone();
+        Ok(Control::MemberInfo(MemberInfo {
+            record,
+            cluster: Some(cluster),
+            initial_members,
+            level,
+        }))
     }
 
     fn of(bootstrap: &Bootstrap) -> BootstrapResult {
@@ -352,12 +361,12 @@ mod tests {
         first.handle("h:2", iam(record(2, "h:2")));
         first.turn(PAUSE_US + 3);
         let records = [record(1, "h:1"), record(2, "h:2"), record(3, "h:3")];
-        let (cluster, founders) = (cluster_id(&records), records.into());
-        assert_eq!(of(&first), BootstrapResult { cluster, founders, level: 2 });
+        let (cluster, initial_members) = (cluster_id(&records), records.into());
+        assert_eq!(of(&first), BootstrapResult { cluster, initial_members, level: 2 });
     }
 
     #[test]
-    fn an_address_that_changes_during_bootstrap_does_not_split_the_founders() {
+    fn an_address_that_changes_during_bootstrap_does_not_split_the_initial_members() {
         // Member 3 moves from h:3 to h:33 after member 1 asked it and before member 2 asks it.
         let mut first = new(record(1, "h:1"));
         first.turn(0);
@@ -371,22 +380,22 @@ mod tests {
         second.handle("h:3", iam(record(3, "h:33")));
         second.turn(1);
         assert!(second.ended().is_none(), "only the smallest id decides");
-        assert_eq!(second.missing(1).unwrap(), "m1 has not founded the cluster yet");
+        assert_eq!(second.missing(1).unwrap(), "m1 has not agreed the cluster yet");
         second.turn(PAUSE_US + 1);
-        second.handle("h:1", founded(record(1, "h:1"), &told));
+        second.handle("h:1", agreed(record(1, "h:1"), &told));
         let mut third = new(record(3, "h:33"));
         third.turn(0);
-        third.handle("h:2", founded(record(2, "h:2"), &of(&second)));
+        third.handle("h:2", agreed(record(2, "h:2"), &of(&second)));
         for other in [&second, &third] {
             assert_eq!(of(other), told);
-            let states =
-                [&told, &of(other)].map(|it| first_state(&it.founders, it.level, Epoch::default()));
+            let states = [&told, &of(other)]
+                .map(|it| first_state(&it.initial_members, it.level, Epoch::default()));
             assert_eq!(states[0].encode(), states[1].encode());
         }
     }
 
     #[test]
-    fn the_first_level_is_the_newest_that_all_founders_know() {
+    fn the_first_level_is_the_newest_that_all_initial_members_know() {
         let mut first = new(record(1, "h:1"));
         first.turn(0);
         first.handle("h:2", knows(record(2, "h:2"), 3));
@@ -397,12 +406,12 @@ mod tests {
         assert_eq!(of(&first).level, 1);
         let mut second = new(record(2, "h:2"));
         second.turn(0);
-        second.handle("h:1", founded(record(1, "h:1"), &of(&first)));
+        second.handle("h:1", agreed(record(1, "h:1"), &of(&first)));
         assert_eq!(of(&second), of(&first));
     }
 
     #[test]
-    fn a_founder_that_went_back_to_an_older_version_does_not_adopt_what_it_does_not_know() {
+    fn an_initial_member_that_went_back_to_an_older_version_does_not_adopt_what_it_does_not_know() {
         let mut first = new(record(1, "h:1"));
         first.turn(0);
         first.handle("h:2", iam(record(2, "h:2")));
@@ -410,7 +419,7 @@ mod tests {
         first.turn(1);
         let mut older = Bootstrap::new(&listed(&[1, 2, 3]), record(2, "h:2"), 1).unwrap();
         older.turn(0);
-        older.handle("h:1", founded(record(1, "h:1"), &of(&first)));
+        older.handle("h:1", agreed(record(1, "h:1"), &of(&first)));
         let expected = BootstrapError::Outgrown { peer: "h:1".into(), level: 2, known: 1 };
         assert_eq!(older.ended(), Some(&Err(expected)));
     }
@@ -426,21 +435,21 @@ mod tests {
     fn a_cluster_that_was_founded_without_this_member_is_refused() {
         let mut third = new(record(3, "h:3"));
         third.turn(0);
-        let founders = vec![record(1, "h:1"), record(2, "h:2")];
-        let others = BootstrapResult { cluster: "c".into(), founders, level: 2 };
-        third.handle("h:1", founded(record(1, "h:1"), &others));
+        let initial_members = vec![record(1, "h:1"), record(2, "h:2")];
+        let others = BootstrapResult { cluster: "c".into(), initial_members, level: 2 };
+        third.handle("h:1", agreed(record(1, "h:1"), &others));
         let expected = BootstrapError::OtherCluster { peer: "h:1".into(), cluster: "c".into() };
         assert_eq!(third.ended(), Some(&Err(expected)));
         assert!(third.turn(u64::MAX).is_empty());
     }
 
     #[test]
-    fn the_id_that_founders_tell_counts_and_not_one_computed_here() {
+    fn the_id_that_initial_members_tell_counts_and_not_one_computed_here() {
         let mut second = new(record(2, "h:2"));
         second.turn(0);
-        let founders = vec![record(1, "h:1"), record(2, "h:2")];
-        let told = BootstrapResult { cluster: "old".into(), founders, level: 1 };
-        second.handle("h:1", founded(record(1, "h:1"), &told));
+        let initial_members = vec![record(1, "h:1"), record(2, "h:2")];
+        let told = BootstrapResult { cluster: "old".into(), initial_members, level: 1 };
+        second.handle("h:1", agreed(record(1, "h:1"), &told));
         assert_eq!(of(&second), told);
     }
 
@@ -471,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_founder_alone_needs_no_answer() {
+    fn an_initial_member_alone_needs_no_answer() {
         let mut alone = Bootstrap::new(&listed(&[1]), record(1, "h:1"), 2).unwrap();
         assert!(alone.turn(0).is_empty());
         assert_eq!(of(&alone), BootstrapResult::alone(record(1, "h:1"), 2));
@@ -479,8 +488,8 @@ mod tests {
 
     #[test]
     fn a_member_with_data_notices_a_foreign_cluster() {
-        let them = BootstrapResult { cluster: "b".into(), founders: vec![], level: 2 };
-        let answer = founded(record(1, "h:1"), &them).unwrap();
+        let them = BootstrapResult { cluster: "b".into(), initial_members: vec![], level: 2 };
+        let answer = agreed(record(1, "h:1"), &them).unwrap();
         assert_eq!(other_cluster("a", &answer).as_deref(), Some("b"));
         assert_eq!(other_cluster("b", &answer), None);
         assert_eq!(other_cluster("a", &iam(record(1, "h:1")).unwrap()), None);

@@ -26,8 +26,8 @@ pub struct MemberInfo {
     pub record: MemberRecord,
     /// The cluster that it belongs to; none before it has bootstrapped or joined one.
     pub cluster: Option<String>,
-    /// The records of the members that founded that cluster.
-    pub founders: Vec<MemberRecord>,
+    /// The records of the initial members of that cluster.
+    pub initial_members: Vec<MemberRecord>,
     /// The level of that cluster's first state. Before there is a cluster: up to which level the member knows the
     /// machine's rules. Versions that do not say so know the oldest one.
     pub level: u16,
@@ -110,7 +110,7 @@ impl Control {
             Control::MemberInfo(me) => {
                 let mut lines = vec![line("i-am", &me.record), line("level", me.level)];
                 lines.extend(me.cluster.as_ref().map(|cluster| line("cluster", cluster)));
-                lines.extend(me.founders.iter().map(|record| line("card", record)));
+                lines.extend(me.initial_members.iter().map(|record| line("card", record)));
                 lines
             }
             Control::Hello(hello) => [vec![line("hello", 1)], hello.lines()].concat(),
@@ -185,7 +185,7 @@ impl Control {
                 Control::MemberInfo(MemberInfo {
                     record: MemberRecord::parse(value)?,
                     cluster,
-                    founders: records,
+                    initial_members: records,
                     level,
                 })
             }
@@ -262,7 +262,12 @@ impl PeerHello {
 impl MemberInfo {
     /// A member that belongs to no cluster yet and knows the rules up to this level.
     pub fn new(id: MemberId, names: MemberNames, level: u16) -> Self {
-        Self { record: MemberRecord { id, names }, cluster: None, founders: Vec::new(), level }
+        Self {
+            record: MemberRecord { id, names },
+            cluster: None,
+            initial_members: Vec::new(),
+            level,
+        }
     }
 }
 
@@ -297,19 +302,19 @@ mod tests {
         let join = Join { record: record.clone(), level: 4, lineage: None, invitation: None };
         let invitation = Some(InvitationToken::new([0x1f; crate::invitation::TOKEN_BYTES]));
         let point = LogId { index: 9, term: 2 };
-        let founders = vec![record.clone()];
+        let initial_members = vec![record.clone()];
         vec![
             Control::Who,
             Control::MemberInfo(MemberInfo {
                 record: record.clone(),
                 cluster: None,
-                founders: vec![],
+                initial_members: vec![],
                 level: 2,
             }),
             Control::MemberInfo(MemberInfo {
                 record: record.clone(),
                 cluster: Some("c".into()),
-                founders,
+                initial_members,
                 level: 1,
             }),
             Control::Hello(hello.clone()),

@@ -1,7 +1,7 @@
 //! Keeps the member directory: the names and addresses of each member, as replicated keys.
 //!
-//! Each member has one key. Another key has the records of the founders, because the cluster's id is the hash of their
-//! ids.
+//! Each member has one key. Another key has the records of the initial members, because the cluster's id is the hash of
+//! their ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,12 +20,12 @@ use crate::principal::Principal;
 pub const RESERVED: &str = tenure_core::request::OWN_KEYS;
 /// The prefix of each member's key.
 pub const PREFIX: &str = "tenure/members/";
-/// The key with the records of the founders of the cluster, one per line, then the level of the first state if it is
-/// not the oldest.
-pub const FOUNDERS: &str = "tenure/founders";
+/// The key with the records of the initial members of the cluster, one per line, then the level of the first state if
+/// it is not the oldest.
+pub const INITIAL_MEMBERS: &str = "tenure/founders";
 /// The oldest level of the machine's rules.
 pub(crate) const LEVEL_MIN: u16 = 1;
-/// The word before the level in [`FOUNDERS`]. No record begins with it.
+/// The word before the level in [`INITIAL_MEMBERS`]. No record begins with it.
 const LEVEL: &str = "level ";
 
 /// The most records that are read from the directory; further ones are ignored. No cluster should have as many members.
@@ -72,7 +72,7 @@ impl Default for Preference {
     }
 }
 
-/// A member's id and names, as one line of text in the key of the founders and in messages.
+/// A member's id and names, as one line of text in the key of the initial members and in messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberRecord {
     /// The member's id.
@@ -147,15 +147,15 @@ pub fn read(machine: &Machine) -> BTreeMap<MemberId, MemberNames> {
     keys.into_iter().filter_map(record).collect()
 }
 
-/// The members that founded the cluster.
-pub fn founders(machine: &Machine) -> Vec<MemberRecord> {
-    let Some(key) = machine.key(FOUNDERS) else { return Vec::new() };
+/// The initial members of the cluster.
+pub fn initial_members(machine: &Machine) -> Vec<MemberRecord> {
+    let Some(key) = machine.key(INITIAL_MEMBERS) else { return Vec::new() };
     parse_records(str::from_utf8(&key.value).unwrap_or_default())
 }
 
 /// The level of the first state of the cluster.
 pub fn first_level(machine: &Machine) -> u16 {
-    let text = machine.key(FOUNDERS).map(|key| key.value);
+    let text = machine.key(INITIAL_MEMBERS).map(|key| key.value);
     let text = text.as_deref().and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
     let level = text.lines().find_map(|line| line.strip_prefix(LEVEL)?.parse().ok());
     level.unwrap_or(LEVEL_MIN)
@@ -174,23 +174,23 @@ pub fn records_text(records: &[MemberRecord]) -> String {
 /// The id of the cluster that these members found: the hash of their ids, in ascending order. Clusters that exist
 /// keep the id that they stored.
 ///
-/// The hash leaves addresses out, because founders may know different ones. See [`Bootstrap`](crate::Bootstrap) for why
-/// founders with the same cluster id begin with the same state nevertheless.
-pub fn cluster_id(founders: &[MemberRecord]) -> String {
-    let ids: BTreeSet<MemberId> = founders.iter().map(|record| record.id).collect();
+/// The hash leaves addresses out, because initial members may know different ones. See [`Bootstrap`](crate::Bootstrap)
+/// for why initial members with the same cluster id begin with the same state nevertheless.
+pub fn cluster_id(initial_members: &[MemberRecord]) -> String {
+    let ids: BTreeSet<MemberId> = initial_members.iter().map(|record| record.id).collect();
     let bytes: Vec<u8> = ids.iter().flat_map(|id| id.get().to_le_bytes()).collect();
     format!("{:032x}", xxh3_128(&bytes))
 }
 
 /// The first state of the cluster that these members found: the same bytes on each of them, whatever version each one
 /// runs. Its level is the newest one that all of them know. Panics if this build does not know that level.
-pub fn first_state(founders: &[MemberRecord], level: u16, epoch: Epoch) -> Machine {
-    let mut text = records_text(founders);
+pub fn first_state(initial_members: &[MemberRecord], level: u16, epoch: Epoch) -> Machine {
+    let mut text = records_text(initial_members);
     if level > LEVEL_MIN {
         text = format!("{text}\n{LEVEL}{level}");
     }
-    let mut puts = vec![(FOUNDERS.to_owned(), text)];
-    puts.extend(founders.iter().map(|record| (key(record.id), record.names.to_string())));
+    let mut puts = vec![(INITIAL_MEMBERS.to_owned(), text)];
+    puts.extend(initial_members.iter().map(|record| (key(record.id), record.names.to_string())));
     // Older versions name no principal here, and the hash of the state covers these bytes, so newer ones must not name
     // one either.
     let request = |(key, value): &(String, String)| encode_for("", put_command(key, value));
@@ -248,18 +248,21 @@ mod tests {
 
     #[test]
     fn the_first_state_holds_the_directory_and_is_the_same_everywhere() {
-        let founders = [record(1), record(0xabc)];
+        let initial_members = [record(1), record(0xabc)];
         let level = tenure_core::LEVEL_MAX;
-        let machine = first_state(&founders, level, Epoch::default());
-        assert_eq!(super::founders(&machine), founders);
+        let machine = first_state(&initial_members, level, Epoch::default());
+        assert_eq!(super::initial_members(&machine), initial_members);
         assert_eq!((machine.level(), first_level(&machine)), (level, level));
         let directory = read(&machine);
-        assert_eq!(directory.get(&founders[1].id), Some(&founders[1].names));
-        assert_eq!(machine.encode(), first_state(&founders, level, Epoch::default()).encode());
-        let oldest = first_state(&founders, LEVEL_MIN, Epoch::default());
+        assert_eq!(directory.get(&initial_members[1].id), Some(&initial_members[1].names));
+        assert_eq!(
+            machine.encode(),
+            first_state(&initial_members, level, Epoch::default()).encode()
+        );
+        let oldest = first_state(&initial_members, LEVEL_MIN, Epoch::default());
         assert_eq!((oldest.level(), first_level(&oldest)), (LEVEL_MIN, LEVEL_MIN));
-        assert_eq!(super::founders(&oldest), founders);
-        assert_ne!(cluster_id(&founders), cluster_id(&founders[..1]));
+        assert_eq!(super::initial_members(&oldest), initial_members);
+        assert_ne!(cluster_id(&initial_members), cluster_id(&initial_members[..1]));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Raises a cluster that was never used to the newest level of the machine's rules that all its members know.
 //!
-//! Founders agree on the level of the first state, see [`Bootstrap`](crate::Bootstrap). If one of them was of an older
-//! version and was upgraded before the first lease was granted, the leader raises the level as soon as every member has
-//! said what it knows. Any other cluster is raised by command: a raised level keeps older versions out for ever.
+//! Initial members agree on the level of the first state, see [`Bootstrap`](crate::Bootstrap). If one of them was of an
+//! older version and was upgraded before the first lease was granted, the leader raises the level as soon as every
+//! member has said what it knows. Any other cluster is raised by command: a raised level keeps older versions out for
+//! ever.
 
 use tenure_core::request::Command;
 use tenure_raft::{ProposalId, ReplicaInput as RaftInput};

@@ -8,7 +8,7 @@ use std::fmt;
 
 use tenure_types::Epoch;
 
-/// One history of one cluster: founded, or restored from a backup.
+/// One history of one cluster: bootstrapped, or restored from a backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lineage {
     /// The cluster's id, which never changes.
@@ -19,7 +19,7 @@ pub struct Lineage {
     pub incarnation: Incarnation,
 }
 
-/// A number drawn by each restore; 0 for a cluster that was founded.
+/// A number drawn by each restore; 0 for a cluster that was bootstrapped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Incarnation(pub u64);
 

@@ -29,7 +29,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("read_answered_before_its_index", &["S6"]),
     ("join_takes_over_a_member", &["N7"]),
     ("chunk_accepted_twice", &["N8"]),
-    ("founders_decide_alone", &["N10"]),
+    ("initial_members_decide_alone", &["N10"]),
     ("epoch_of_another_restore", &["S2"]),
     ("log_line_blocks_the_loop", &["N13"]),
     ("told_grant_taken_back", &["N11", "S1"]),

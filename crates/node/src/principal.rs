@@ -176,7 +176,7 @@ mod tests {
     fn only_members_write_the_keys_of_the_cluster() {
         let (anyone, member) = (Principal::anyone(), Principal::member());
         let delete = |key| Command::Delete { key, expect: Expect::Any, guard: None };
-        let (own, other) = (delete(directory::FOUNDERS), delete("config/a"));
+        let (own, other) = (delete(directory::INITIAL_MEMBERS), delete("config/a"));
         for access in [Access::default(), teams()] {
             assert_eq!(authorise(&access, anyone.name(), &own), forbidden(Verb::Keys));
             assert_eq!(authorise(&access, member.name(), &own), Ok(()));
@@ -188,7 +188,7 @@ mod tests {
     fn a_member_that_acts_for_a_caller_may_do_what_a_member_may() {
         let ana = Principal::named("ana").unwrap();
         let delete = |key| Command::Delete { key, expect: Expect::Any, guard: None };
-        let own = delete(directory::FOUNDERS);
+        let own = delete(directory::INITIAL_MEMBERS);
         for level in [3, 4] {
             let acting = Principal::member_for(&ana, level);
             assert_eq!(

@@ -1,8 +1,8 @@
-//! Tests that members that found a cluster together begin with the same state, whatever happens meanwhile.
+//! Tests that members that bootstrap a cluster together begin with the same state, whatever happens meanwhile.
 //!
-//! Drives several founders from a seed: answers are lost or late, members restart at other addresses, and members
-//! lose their disks. Founders with the same cluster id must have the same first state at any time. Once the faults
-//! stop, all founders that kept their disks belong to one cluster.
+//! Drives several initial members from a seed: answers are lost or late, members restart at other addresses, and
+//! members lose their disks. Initial members with the same cluster id must have the same first state at any time. Once
+//! the faults stop, all initial members that kept their disks belong to one cluster.
 
 use std::collections::BTreeMap;
 
@@ -35,11 +35,11 @@ impl Rng {
     }
 }
 
-struct Founder {
+struct InitialMember {
     record: MemberRecord,
     bootstrap: Option<Bootstrap>,
     /// The decision on its disk.
-    founded: Option<BootstrapResult>,
+    agreed: Option<BootstrapResult>,
     refused: Option<BootstrapError>,
     /// It has decided, and its disk has not written it yet.
     writing: bool,
@@ -50,8 +50,8 @@ struct World {
     rng: Rng,
     now_us: u64,
     listed: Vec<(String, String)>,
-    founders: Vec<Founder>,
-    /// The first state of each cluster that was ever founded.
+    initial_members: Vec<InitialMember>,
+    /// The first state of each cluster that was ever bootstrapped.
     states: BTreeMap<String, Vec<u8>>,
     lost: bool,
 }
@@ -66,7 +66,7 @@ fn member_record(rng: &mut Rng, number: usize) -> MemberRecord {
     MemberRecord { id: MemberId::new(1 + rng.below(1 << 40)).unwrap(), names }
 }
 
-/// Up to which level a founder knows the rules: the fourth is of an older version.
+/// Up to which level an initial member knows the rules: the fourth is of an older version.
 fn level_of(at: usize) -> u16 {
     if at == 3 { 1 } else { tenure_core::LEVEL_MAX }
 }
@@ -77,16 +77,16 @@ impl World {
         let count = 1 + usize::try_from(rng.below(5)).unwrap();
         let listed: Vec<_> =
             (0..count).map(|n| (format!("m{n}"), format!("h:{}", n + 1))).collect();
-        let founders = (0..count).map(|number| Founder {
+        let initial_members = (0..count).map(|number| InitialMember {
             record: member_record(&mut rng, number),
             bootstrap: None,
-            founded: None,
+            agreed: None,
             refused: None,
             writing: false,
             asks: Vec::new(),
         });
-        let founders = founders.collect();
-        Self { rng, now_us: 0, listed, founders, states: BTreeMap::new(), lost: false }
+        let initial_members = initial_members.collect();
+        Self { rng, now_us: 0, listed, initial_members, states: BTreeMap::new(), lost: false }
     }
 
     fn faulty(&self) -> bool {
@@ -96,14 +96,20 @@ impl World {
     fn run(&mut self) {
         while self.now_us < 6_000_000 {
             self.now_us += TICK_US;
-            for at in 0..self.founders.len() {
+            for at in 0..self.initial_members.len() {
                 self.turn(at);
             }
         }
         if !self.lost {
-            let first = self.founders[0].founded.as_ref().expect("the first has founded");
-            for founder in &self.founders {
-                assert_eq!(founder.founded.as_ref(), Some(first), "{:?}", founder.refused);
+            let first =
+                self.initial_members[0].agreed.as_ref().expect("the first has bootstrapped");
+            for initial_member in &self.initial_members {
+                assert_eq!(
+                    initial_member.agreed.as_ref(),
+                    Some(first),
+                    "{:?}",
+                    initial_member.refused
+                );
             }
         }
     }
@@ -113,18 +119,19 @@ impl World {
             self.restart(at);
         }
         let (lossy, slow) = (self.faulty() && self.rng.chance(20), self.rng.below(300_000));
-        let founder = &mut self.founders[at];
-        if founder.founded.is_some() || founder.refused.is_some() {
+        let initial_member = &mut self.initial_members[at];
+        if initial_member.agreed.is_some() || initial_member.refused.is_some() {
             return;
         }
-        if founder.bootstrap.is_none() {
-            let bootstrap = Bootstrap::new(&self.listed, founder.record.clone(), level_of(at));
-            founder.bootstrap = Some(bootstrap.unwrap());
+        if initial_member.bootstrap.is_none() {
+            let bootstrap =
+                Bootstrap::new(&self.listed, initial_member.record.clone(), level_of(at));
+            initial_member.bootstrap = Some(bootstrap.unwrap());
         }
-        let bootstrap = founder.bootstrap.as_mut().unwrap();
+        let bootstrap = initial_member.bootstrap.as_mut().unwrap();
         let asks = bootstrap.turn(self.now_us);
-        founder.asks.extend(asks.into_iter().map(|ask| (self.now_us + slow, ask)));
-        let due: Vec<IdentifyRequest> = founder
+        initial_member.asks.extend(asks.into_iter().map(|ask| (self.now_us + slow, ask)));
+        let due: Vec<IdentifyRequest> = initial_member
             .asks
             .extract_if(.., |(at_us, _)| *at_us <= self.now_us)
             .map(|it| it.1)
@@ -135,42 +142,47 @@ impl World {
                 Some(asked) if !lossy => Ok(self.who(asked)),
                 _ => Err("lost".to_owned()),
             };
-            let bootstrap = self.founders[at].bootstrap.as_mut().unwrap();
+            let bootstrap = self.initial_members[at].bootstrap.as_mut().unwrap();
             bootstrap.handle(&ask.address, answer);
         }
         self.end(at);
     }
 
     fn who(&self, at: usize) -> Control {
-        let Founder { record, founded, .. } = &self.founders[at];
+        let InitialMember { record, agreed, .. } = &self.initial_members[at];
         let me = MemberInfo::new(record.id, record.names.clone(), level_of(at));
-        Control::MemberInfo(match founded.clone() {
-            Some(BootstrapResult { cluster, founders, level }) => {
-                MemberInfo { cluster: Some(cluster), founders, level, ..me }
+        Control::MemberInfo(match agreed.clone() {
+            Some(BootstrapResult { cluster, initial_members, level }) => {
+                MemberInfo { cluster: Some(cluster), initial_members, level, ..me }
             }
             None => me,
         })
     }
 
     fn end(&mut self, at: usize) {
-        let founder = &mut self.founders[at];
-        match founder.bootstrap.as_ref().and_then(Bootstrap::ended).cloned() {
+        let initial_member = &mut self.initial_members[at];
+        match initial_member.bootstrap.as_ref().and_then(Bootstrap::ended).cloned() {
             None => {}
-            // The founder tells others only once the disk has the decision, which a restart may prevent.
-            Some(Ok(_)) if !founder.writing => founder.writing = true,
-            Some(Ok(founded)) => {
+            // The initial member tells others only once the disk has the decision, which a restart may prevent.
+            Some(Ok(_)) if !initial_member.writing => initial_member.writing = true,
+            Some(Ok(agreed)) => {
                 let common = (0..self.listed.len()).map(level_of).min();
-                assert_eq!(Some(founded.level), common, "the newest level that all know");
-                let state = first_state(&founded.founders, founded.level, Epoch::default());
+                assert_eq!(Some(agreed.level), common, "the newest level that all know");
+                let state = first_state(&agreed.initial_members, agreed.level, Epoch::default());
                 let state = state.encode();
-                let first = self.states.entry(founded.cluster.clone()).or_insert(state.clone());
+                let first = self.states.entry(agreed.cluster.clone()).or_insert(state.clone());
                 assert!(*first == state, "one cluster id, one first state");
-                assert!(founded.founders.iter().any(|record| record.id == founder.record.id));
-                founder.founded = Some(founded);
+                assert!(
+                    agreed
+                        .initial_members
+                        .iter()
+                        .any(|record| record.id == initial_member.record.id)
+                );
+                initial_member.agreed = Some(agreed);
             }
             Some(Err(refused)) => {
                 assert!(self.lost, "{refused}");
-                founder.refused = Some(refused);
+                initial_member.refused = Some(refused);
             }
         }
     }
@@ -180,21 +192,22 @@ impl World {
         let clients = format!("c:{}", 1 + self.rng.below(60_000));
         let wiped = self.rng.chance(5);
         let record = member_record(&mut self.rng, at);
-        let founder = &mut self.founders[at];
-        founder.bootstrap = None;
-        founder.writing = false;
-        founder.asks.clear();
+        let initial_member = &mut self.initial_members[at];
+        initial_member.bootstrap = None;
+        initial_member.writing = false;
+        initial_member.asks.clear();
         if wiped {
             self.lost = true;
-            (founder.record, founder.founded, founder.refused) = (record, None, None);
+            (initial_member.record, initial_member.agreed, initial_member.refused) =
+                (record, None, None);
         } else {
-            founder.record.names.clients = clients;
+            initial_member.record.names.clients = clients;
         }
     }
 }
 
 #[test]
-fn founders_of_one_cluster_have_one_first_state() {
+fn initial_members_of_one_cluster_have_one_first_state() {
     let mut agreed = 0;
     for seed in 0..3_000 {
         let mut world = World::new(seed);

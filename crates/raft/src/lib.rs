@@ -52,4 +52,4 @@ pub mod mutants {
     pub use crate::plant::{ALL, SHOWN_BY_TESTS, select, select_by_name};
 }
 pub use replica::{Boot, BootError, DroppedMessages, Replica, ReplicaStatus, keeps};
-pub use start::{FIRST, LoadError, found, load, read, replay};
+pub use start::{FIRST, LoadError, bootstrap, load, read, replay};

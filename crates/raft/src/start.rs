@@ -66,7 +66,7 @@ impl LoadError {
 }
 
 /// Writes the first state of a cluster to an empty disk.
-pub fn found(
+pub fn bootstrap(
     log: &mut Log,
     snapshots: &Snapshots,
     machine: &Machine,

@@ -1,4 +1,4 @@
-//! Brings a member with an empty directory into a cluster: founds one with others, or joins one.
+//! Brings a member with an empty directory into a cluster: bootstraps one with others, or joins one.
 //!
 //! The node's sans-IO machines decide. This module drives them with connections and the clock.
 
@@ -23,8 +23,8 @@ const WHO_US: u64 = 500_000;
 /// The longest sleep between two checks whether the member was told to stop.
 const POLL_INTERVAL_US: u64 = 100_000;
 
-/// Founds a cluster with the listed members.
-pub(crate) fn found(
+/// Agrees with the listed members on a new cluster and its first state.
+pub(crate) fn agree(
     listed: &[(String, Address)],
     me: &MemberRecord,
     level_known: u16,
@@ -43,7 +43,7 @@ pub(crate) fn found(
             return Ok(ended.clone()?);
         }
         if let Some(missing) = bootstrap.missing(os::now_us()) {
-            tracing::info!(%missing, "waiting for the other founders");
+            tracing::info!(%missing, "waiting for the other initial members");
         }
         if stopped() {
             return Err(StartError::Interrupted);
@@ -128,7 +128,7 @@ impl From<BootstrapError> for StartError {
             BootstrapError::Twice { .. }
             | BootstrapError::Address { .. }
             | BootstrapError::Outgrown { .. } => {
-                StartError::Founders { problem: refused.to_string() }
+                StartError::InitialMembers { problem: refused.to_string() }
             }
         }
     }

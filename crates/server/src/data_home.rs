@@ -95,14 +95,14 @@ impl DataHome {
     /// Writes the first state of a new cluster, then records that this directory belongs to it. A crash in between is
     /// repaired by another bootstrap, perhaps with other entries in the member directory: a member whose identity names
     /// no cluster has never acted on the state it wrote.
-    pub(crate) fn found(&mut self, founded: &BootstrapResult) -> Result<(), StartError> {
-        let BootstrapResult { cluster, founders, level } = founded;
+    pub(crate) fn bootstrap(&mut self, agreed: &BootstrapResult) -> Result<(), StartError> {
+        let BootstrapResult { cluster, initial_members, level } = agreed;
         self.identity.check_cluster(cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
-        let members = Membership::of_voters(founders.iter().map(|record| record.id));
-        let machine = directory::first_state(founders, *level, self.machine_epoch());
-        tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
+        let members = Membership::of_voters(initial_members.iter().map(|record| record.id));
+        let machine = directory::first_state(initial_members, *level, self.machine_epoch());
+        tenure_raft::bootstrap(&mut log, &snapshots, &machine, &members)?;
         self.belong_to(cluster.clone())
     }
 
@@ -149,7 +149,7 @@ impl DataHome {
         let (mut log, _) = home.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(home.disk.clone())?;
         let members = Membership::of_voters([member]);
-        tenure_raft::found(&mut log, &snapshots, machine, &members)?;
+        tenure_raft::bootstrap(&mut log, &snapshots, machine, &members)?;
         home.enter_incarnation(lineage)
     }
 
@@ -238,9 +238,10 @@ mod tests {
 
     const SIZES: FileSizes = FileSizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
-    fn founded(founders: &[MemberRecord]) -> BootstrapResult {
-        let (cluster, founders) = (directory::cluster_id(founders), founders.to_vec());
-        BootstrapResult { cluster, founders, level: LEVEL_MAX }
+    fn agreed(initial_members: &[MemberRecord]) -> BootstrapResult {
+        let (cluster, initial_members) =
+            (directory::cluster_id(initial_members), initial_members.to_vec());
+        BootstrapResult { cluster, initial_members, level: LEVEL_MAX }
     }
 
     fn record(id: MemberId) -> MemberRecord {
@@ -257,16 +258,19 @@ mod tests {
         let mut home = DataHome::open(&path, SIZES).unwrap();
         let id = home.id();
         assert_eq!(home.cluster(), None);
-        let founders = [record(id)];
-        home.found(&founded(&founders)).unwrap();
+        let initial_members = [record(id)];
+        home.bootstrap(&agreed(&initial_members)).unwrap();
         drop(home);
         let mut home = DataHome::open(&path, SIZES).unwrap();
-        assert_eq!((home.id(), home.cluster()), (id, Some(&*directory::cluster_id(&founders))));
+        assert_eq!(
+            (home.id(), home.cluster()),
+            (id, Some(&*directory::cluster_id(&initial_members)))
+        );
         let other = [record(MemberId::new(7).unwrap())];
-        assert!(matches!(home.found(&founded(&other)), Err(StartError::Identity(_))));
+        assert!(matches!(home.bootstrap(&agreed(&other)), Err(StartError::Identity(_))));
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
-        assert_eq!(directory::founders(&opened.boot.machine), founders);
+        assert_eq!(directory::initial_members(&opened.boot.machine), initial_members);
     }
 
     #[test]
@@ -275,17 +279,17 @@ mod tests {
         let path = above.path().join("data");
         let mut home = DataHome::open(&path, SIZES).unwrap();
         let id = home.id();
-        home.found(&founded(&[record(id), record(MemberId::new(7).unwrap())])).unwrap();
+        home.bootstrap(&agreed(&[record(id), record(MemberId::new(7).unwrap())])).unwrap();
         // The state after a crash before the directory named its cluster.
         home.identity.cluster = None;
         home.identity.write(&*home.disk).unwrap();
         drop(home);
         let mut home = DataHome::open(&path, SIZES).unwrap();
-        let founders = [record(id), record(MemberId::new(8).unwrap())];
-        home.found(&founded(&founders)).unwrap();
+        let initial_members = [record(id), record(MemberId::new(8).unwrap())];
+        home.bootstrap(&agreed(&initial_members)).unwrap();
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
-        assert_eq!(directory::founders(&opened.boot.machine), founders);
+        assert_eq!(directory::initial_members(&opened.boot.machine), initial_members);
     }
 
     #[test]
@@ -293,8 +297,8 @@ mod tests {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("data");
         let mut home = DataHome::open(&path, SIZES).unwrap();
-        let founders = [record(home.id())];
-        home.found(&founded(&founders)).unwrap();
+        let initial_members = [record(home.id())];
+        home.bootstrap(&agreed(&initial_members)).unwrap();
         drop(home);
         std::fs::rename(path.join("identity.toml"), path.join("aside")).unwrap();
         assert!(matches!(DataHome::open(&path, SIZES), Err(StartError::Orphan)));

@@ -77,10 +77,10 @@ pub enum StartError {
     /// The directory has data but no identity file.
     #[error("data directory has data but no identity.toml")]
     Orphan,
-    /// The directory is empty, and no flag says which cluster to found or join.
+    /// The directory is empty, and no flag says which cluster to bootstrap or join.
     #[error("data directory is empty and neither --bootstrap nor --join is given")]
     NoEntrance,
-    /// The list of founders does not name this member.
+    /// The list of initial members does not name this member.
     #[error("--bootstrap does not list a member named `{name}`")]
     NotListed {
         /// This member's name.
@@ -92,8 +92,10 @@ pub enum StartError {
         /// The rejected name or address.
         word: String,
     },
-    /// The listed members already belong to a cluster that was founded without this member.
-    #[error("{peer} already belongs to cluster {cluster}, which was founded without this member")]
+    /// The listed members already belong to a cluster that was bootstrapped without this member.
+    #[error(
+        "{peer} already belongs to cluster {cluster}, which was bootstrapped without this member"
+    )]
     BootstrapResult {
         /// The address of the member that reported it.
         peer: String,
@@ -108,9 +110,9 @@ pub enum StartError {
         /// The reason it gave.
         reason: String,
     },
-    /// The list of founders cannot be used.
+    /// The list of initial members cannot be used.
     #[error("--bootstrap cannot be used: {problem}")]
-    Founders {
+    InitialMembers {
         /// The problem with the list.
         problem: String,
     },
@@ -180,7 +182,7 @@ impl StartError {
             | Self::Word { .. }
             | Self::BootstrapResult { .. }
             | Self::Refused { .. }
-            | Self::Founders { .. }
+            | Self::InitialMembers { .. }
             | Self::Retired
             | Self::Uninvited { .. }
             | Self::Rejected { .. }
@@ -201,7 +203,7 @@ impl StartError {
             | Self::Tls(_)
             | Self::NoEntrance
             | Self::NotListed { .. }
-            | Self::Founders { .. }
+            | Self::InitialMembers { .. }
             | Self::Word { .. }
             | Self::BootstrapResult { .. }
             | Self::Uninvited { .. }
@@ -276,13 +278,13 @@ impl StartError {
                     .into()
             }
             Self::Tls(error) => error.advice().into(),
-            Self::NoEntrance => "--bootstrap with every founder, as name=address, for a new cluster; \
+            Self::NoEntrance => "--bootstrap with every initial member, as name=address, for a new cluster; \
                                  --join with an invitation for one that exists"
                 .into(),
             Self::NotListed { .. } => {
-                "--bootstrap with every founder, this one too, as name=address".into()
+                "--bootstrap with every initial member, this one too, as name=address".into()
             }
-            Self::Founders { .. } => "--bootstrap with each founder once, as name=address".into(),
+            Self::InitialMembers { .. } => "--bootstrap with each initial member once, as name=address".into(),
             Self::Retired => "an empty directory, which draws a new id, and --join".into(),
             Self::Uninvited { .. } | Self::Invitation { .. } => {
                 "`tenure cluster invite` at a member of the cluster, and its token with --invitation".into()

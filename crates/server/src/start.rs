@@ -55,9 +55,9 @@ const CALLED: &str = "name";
 /// The way in which a member with an empty directory enters a cluster. A member that has data ignores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartMode {
-    /// It founds a cluster of one.
+    /// It bootstraps a cluster of one.
     Alone,
-    /// It founds a cluster with these members, given by name and address. The list includes itself.
+    /// It bootstraps a cluster with these members, given by name and address. The list includes itself.
     Bootstrap(Vec<(String, Address)>),
     /// It joins the cluster that any of these members belongs to.
     Join(Vec<Address>),
@@ -327,14 +327,14 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         SigningKeys::open(&settings.data, &lineage).map_err(system("keep the key that signs"))?;
     let level_known = settings.level_known;
     let opened = home.load(level_known)?;
-    let founders = directory::founders(&opened.boot.machine);
+    let initial_members = directory::initial_members(&opened.boot.machine);
     let voters = &opened.boot.members.voters;
     if settings.entrance == StartMode::Alone && voters.iter().any(|id| *id != record.id) {
         return Err(StartError::NotAlone { cluster, members: voters.len() });
     }
     check_name(&settings, &opened.boot.machine, &record)?;
     let level = directory::first_level(&opened.boot.machine);
-    let me = MemberInfo { cluster: Some(cluster.clone()), founders, level, ..me };
+    let me = MemberInfo { cluster: Some(cluster.clone()), initial_members, level, ..me };
     match (&peer_listener, member_port) {
         (Some(listener), _) => listener.introduce(me),
         (None, Some(port)) => {
@@ -522,10 +522,10 @@ fn enter(
     let stopped = || settings.stop.load(Ordering::Acquire);
     match &settings.entrance {
         StartMode::Alone => {
-            home.found(&BootstrapResult::alone(record.clone(), settings.level_known))
+            home.bootstrap(&BootstrapResult::alone(record.clone(), settings.level_known))
         }
         StartMode::Bootstrap(listed) => {
-            home.found(&bootstrap::found(listed, record, settings.level_known, wire, &stopped)?)
+            home.bootstrap(&bootstrap::agree(listed, record, settings.level_known, wire, &stopped)?)
         }
         StartMode::Join(seeds) => {
             let (record, level) = (record.clone(), settings.level_known);

@@ -131,7 +131,7 @@ fn outgrown(running: &RunningServer) -> Option<()> {
 }
 
 #[test]
-fn a_new_cluster_begins_at_the_newest_level_that_all_founders_know() {
+fn a_new_cluster_begins_at_the_newest_level_that_all_initial_members_know() {
     for (levels, expected) in [([NEW, NEW, NEW], NEW), ([NEW, OLD, NEW], OLD)] {
         let dir = tempfile::tempdir().unwrap();
         let (_, running) = found(dir.path(), &levels);

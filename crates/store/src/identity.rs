@@ -28,7 +28,7 @@ pub struct DirectoryIdentity {
     pub starts: u64,
     /// How many times the cluster has been restored from a backup.
     pub epoch: u64,
-    /// Distinguishes the clusters restored at that epoch: the restore draws it; 0 for a cluster that was founded.
+    /// Distinguishes the clusters restored at that epoch: the restore draws it; 0 for a cluster that was bootstrapped.
     pub incarnation: u64,
 }
 

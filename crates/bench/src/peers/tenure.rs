@@ -68,8 +68,8 @@ impl PeerClient for TenureClient {
 impl TenurePeer {
     fn arguments(&self, at: usize, dir: &Path, ports: &MemberPorts) -> Vec<String> {
         let local = |port: u16| format!("127.0.0.1:{port}");
-        let founders = (0..3).map(|at| format!("m{at}={}", local(ports.members[at])));
-        let founders = founders.collect::<Vec<_>>().join(",");
+        let initial_members = (0..3).map(|at| format!("m{at}={}", local(ports.members[at])));
+        let initial_members = initial_members.collect::<Vec<_>>().join(",");
         let data = dir.join(format!("m{at}")).display().to_string();
         let [clients, members, health] =
             [ports.clients[at], ports.members[at], ports.health[at]].map(local);
@@ -88,13 +88,15 @@ impl TenurePeer {
                 "--health",
                 &health,
                 "--bootstrap",
-                &founders,
+                &initial_members,
             ]
             .map(str::to_owned)
             .to_vec(),
-            None => ["peers", "--member", &name, &data, &clients, &members, &health, &founders]
-                .map(str::to_owned)
-                .to_vec(),
+            None => {
+                ["peers", "--member", &name, &data, &clients, &members, &health, &initial_members]
+                    .map(str::to_owned)
+                    .to_vec()
+            }
         }
     }
 }
@@ -271,21 +273,23 @@ impl PeerSystem for TenurePeer {
     }
 }
 
-/// Runs one member until the process is killed: its name, data, three addresses, and all founders.
+/// Runs one member until the process is killed: its name, data, three addresses, and all initial members.
 pub(crate) fn serve_member(words: &[String]) -> Result<()> {
-    let [name, data, clients, members, health, founders] = words else {
+    let [name, data, clients, members, health, initial_members] = words else {
         bail!("a member has six words")
     };
-    let founder = |it: &str| {
+    let initial_member = |it: &str| {
         let (name, address) = it.split_once('=')?;
         Some((name.to_owned(), address.to_owned()))
     };
-    let founders = founders.split(',').map(founder).collect::<Option<_>>();
+    let initial_members = initial_members.split(',').map(initial_member).collect::<Option<_>>();
     let settings = ServerSettings {
         clients: clients.clone(),
         members: Some(members.clone()),
         health: HealthListen::At(health.clone()),
-        entrance: StartMode::Bootstrap(founders.context("a founder has a name and an address")?),
+        entrance: StartMode::Bootstrap(
+            initial_members.context("an initial member has a name and an address")?,
+        ),
         ..ServerSettings::new(name.clone(), PathBuf::from(data))
     };
     let _running = tenure_server::start(settings)?;

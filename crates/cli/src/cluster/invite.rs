@@ -124,5 +124,5 @@ pub(super) fn check_listens(members: &[v1::Member]) -> Result<(), CliError> {
         return Ok(());
     }
     let text = "no member of this cluster listens for others: `tenure dev` starts one alone";
-    Err(CliError::refused(text).next("tenure serve --help, to found a cluster that grows"))
+    Err(CliError::refused(text).next("tenure serve --help, to bootstrap a cluster that grows"))
 }

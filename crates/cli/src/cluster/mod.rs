@@ -42,7 +42,7 @@ pub(crate) enum ClusterCommand {
     /// Invite one member: print a token with which it can join
     ///
     /// The token is a secret and is shown only here. It lets the first member join that presents it, and ends
-    /// with that or when it expires. Founders of a new cluster need none.
+    /// with that or when it expires. Initial members of a new cluster need none.
     ///
     ///   tenure cluster invite --expires 10m > invitation
     ///   tenure serve --name d … --join 10.0.0.11:7451 --invitation-file invitation

@@ -287,13 +287,13 @@ impl ServeConfig {
 
     fn entrance(&self) -> Result<StartMode, CliError> {
         match (self.get("cluster.bootstrap"), self.get("cluster.join")) {
-            // Usually a member that is replaced, with the file of the member that founded the cluster.
+            // Usually a member that is replaced, with the file of the member that bootstrapped the cluster.
             (Some(_), Some(_)) => {
                 let [bootstrap, join] = ["cluster.bootstrap", "cluster.join"]
                     .map(|name| self.values.get(name).map_or("", |(_, source)| source));
                 let text = format!(
                     "{bootstrap} has cluster.bootstrap and {join} has cluster.join; a member that joins a cluster \
-                     founds none: try without cluster.bootstrap"
+                     bootstraps none: try without cluster.bootstrap"
                 );
                 Err(CliError::config(text))
             }
@@ -310,14 +310,15 @@ impl ServeConfig {
                 let pairs = list(bootstrap).into_iter().map(|pair| {
                     let split = pair.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned()));
                     split.ok_or_else(|| {
-                        let text = format!("`{pair}` names no founder; try name=address");
+                        let text = format!("`{pair}` names no initial member; try name=address");
                         self.wrong("cluster.bootstrap", text)
                     })
                 });
                 let pairs: Vec<(String, String)> = pairs.collect::<Result<_, _>>()?;
                 let names: std::collections::BTreeSet<_> = pairs.iter().map(|(a, _)| a).collect();
                 if names.len() < pairs.len() {
-                    let text = "a founder is listed twice; try one name for each".to_owned();
+                    let text =
+                        "an initial member is listed twice; try one name for each".to_owned();
                     return Err(self.wrong("cluster.bootstrap", text));
                 }
                 if let Some((name, address)) = pairs.iter().find(|(_, at)| !is_address(at)) {

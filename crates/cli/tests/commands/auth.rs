@@ -234,7 +234,7 @@ fn the_guide_for_three_teams_works_as_it_is_written() {
         if step.command.starts_with("tenure serve") {
             served += 1;
             step.command = members.map(|member| on_its_machine(&step.command, member)).join("\n");
-            // A founder serves when all have met.
+            // An initial member serves when all have met.
             step.command += "\nuntil grep -q 'became leader' ?.log; do sleep 0.1; done";
         }
         for (name, _, at) in members {

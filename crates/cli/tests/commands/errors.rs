@@ -94,7 +94,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
     for (flags, words) in [
         (["--clients", "7470"], "--clients: listen.clients is `7470`, which is no address"),
         (["--members", "7471"], "--members: listen.members is `7471`"),
-        (["--bootstrap", "a"], "--bootstrap: `a` names no founder; try name=address"),
+        (["--bootstrap", "a"], "--bootstrap: `a` names no initial member; try name=address"),
         (["--bootstrap", "a=here"], "`here` of `a` is no address"),
         (["--join", "here"], "--join: `here` is no address"),
         (["--preference", "101"], "try a number from 0 to 100"),
@@ -331,10 +331,11 @@ fn a_member_says_that_it_is_ready_to_programs_too() {
 fn a_member_of_a_cluster_says_what_it_does_in_the_form_that_is_wanted() {
     let dir = tempfile::tempdir().unwrap();
     let [clients, members] = [(); 2].map(|()| format!("127.0.0.1:{}", crate::ports::free_port()));
-    let (data, founders) = (dir.path().join("a"), format!("a={members}"));
+    let (data, initial_members) = (dir.path().join("a"), format!("a={members}"));
     let start = |form| {
         let names = ["serve", "--name", "a", "--data", data.to_str().unwrap(), "--output", form];
-        let places = ["--clients", &clients, "--members", &members, "--bootstrap", &founders];
+        let places =
+            ["--clients", &clients, "--members", &members, "--bootstrap", &initial_members];
         Live::start(&[&names[..], &places].concat())
     };
     let mut json = start("json");

@@ -254,15 +254,15 @@ impl Cluster {
         Self { dir, members, more, trust: None, proxies: None, client_proxies: None, spaces: None }
     }
 
-    /// Starts all members as founders, and waits until each of them has founded the cluster and one leads.
+    /// Starts all members as initial members, and waits until each of them has founded the cluster and one leads.
     pub(crate) fn founded(mut self) -> Self {
-        (0..self.members.len()).for_each(|at| self.start_founder(at));
+        (0..self.members.len()).for_each(|at| self.start_initial_member(at));
         self.until_founded();
         self
     }
 
-    /// Waits until one member leads and all answer. A majority can elect a leader while another founder has no identity
-    /// on its disk yet, and that one could not be killed and started again.
+    /// Waits until one member leads and all answer. A majority can elect a leader while another initial member has no
+    /// identity on its disk yet, and that one could not be killed and started again.
     pub(crate) fn until_founded(&self) {
         self.leader();
         (0..self.members.len()).for_each(|at| drop(self.id(at)));
@@ -285,8 +285,8 @@ impl Cluster {
         format!("{host}:{port}")
     }
 
-    /// Starts a member with the list of all founders.
-    pub(crate) fn start_founder(&mut self, at: usize) {
+    /// Starts a member with the list of all initial members.
+    pub(crate) fn start_initial_member(&mut self, at: usize) {
         let listed = self.members.iter().enumerate();
         let listed = listed.map(|(at, one)| format!("{}={}", one.name, self.advertised(at)));
         let listed = listed.collect::<Vec<_>>().join(",");

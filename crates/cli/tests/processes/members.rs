@@ -10,7 +10,7 @@ use crate::common::{Cluster, Process, free_port, tenure, wait};
 /// Starts a member that has lost its disk with its old configuration. It must not be taken for the member it was, and
 /// reports that.
 fn refuses_to_start_wiped(cluster: &mut Cluster, at: usize) {
-    cluster.start_founder(at);
+    cluster.start_initial_member(at);
     let process = cluster.members[at].process.as_mut().unwrap();
     assert_eq!(process.ended().code(), Some(78), "{}", process.words());
     let words = process.words();
@@ -82,7 +82,7 @@ fn two_wiped_members_grant_nothing() {
     }
     // Start both at once, so that they meet each other, and then one after the other.
     for at in wiped {
-        cluster.start_founder(at);
+        cluster.start_initial_member(at);
     }
     for at in wiped {
         let process = cluster.members[at].process.as_mut().unwrap();
@@ -108,13 +108,13 @@ fn two_wiped_members_grant_nothing() {
 
     // With the member that has the data down as well, the others still must not found a new cluster.
     cluster.kill(kept);
-    wiped.iter().for_each(|at| cluster.start_founder(*at));
+    wiped.iter().for_each(|at| cluster.start_initial_member(*at));
     for at in wiped {
         let process = cluster.members[at].process.as_ref().unwrap();
         wait("it waits for the one that is down", || {
             let words = process.words();
             let last = words.lines().last().unwrap_or_default();
-            last.contains("waiting for the other founders").then_some(())
+            last.contains("waiting for the other initial members").then_some(())
         });
         assert_eq!(cluster.ask_within(Duration::from_secs(1), at, "status"), None);
     }
@@ -204,7 +204,7 @@ fn a_member_that_is_one_already_is_told_what_is_not_needed_and_what_is_wrong() {
     let note = "this member already belongs to a cluster";
     wait("it says so", || words(&cluster).contains(note).then_some(()));
 
-    // A founder with another name is an operator's mistake, unless the operator confirms it with --rename.
+    // An initial member with another name is an operator's mistake, unless the operator confirms it with --rename.
     cluster.kill(0);
     let (data, clients) = (cluster.data(0), free_port());
     let clients = format!("127.0.0.1:{clients}");

@@ -206,7 +206,7 @@ impl Stage {
         }
     }
 
-    /// Fails if the members are not the three founders, all of them voters.
+    /// Fails if the members are not the three initial members, all of them voters.
     pub(crate) fn assert_same_members(&self) {
         let members = self.cluster.ok("members");
         assert!(members.starts_with("ok count=3 "), "{members}");

@@ -160,7 +160,7 @@ impl Stage {
         }
     }
 
-    /// `m0`, `m1`, … in the order of the founders, or any number.
+    /// `m0`, `m1`, … in the order of the initial members, or any number.
     fn member(&self, word: &str) -> u64 {
         let founded = word.strip_prefix('m').and_then(|it| it.parse::<usize>().ok());
         match founded {

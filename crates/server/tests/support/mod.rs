@@ -12,7 +12,7 @@ use tenure_server::{MemberHandle, RunningServer, ServerSettings, StartMode, star
 
 pub(crate) use crate::bounded::{DEADLINE, invite, listed, start_all, wait};
 
-/// The settings of one founder of a cluster.
+/// The settings of one initial member of a cluster.
 pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> ServerSettings {
     let name = format!("m{at}");
     ServerSettings {

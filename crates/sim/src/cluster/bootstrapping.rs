@@ -1,7 +1,8 @@
-//! Founds the cluster of a run: founders that start late, crash or are not reached agree on one first state (N10).
+//! Bootstraps the cluster of a run: initial members that start late, crash or are not reached agree on one first state
+//! (N10).
 //!
-//! Founders run [`tenure_node::Bootstrap`] and ask each other over a network of their own, before the cluster exists. A
-//! crash forgets what a founder has heard; the cluster that it has founded is on its disk.
+//! Initial members run [`tenure_node::Bootstrap`] and ask each other over a network of their own, before the cluster
+//! exists. A crash forgets what an initial member has heard; the cluster that it has bootstrapped is on its disk.
 
 use fastrand::Rng;
 use tenure_node::directory::MemberRecord;
@@ -15,22 +16,22 @@ use crate::invariant::InvariantViolation;
 /// How long the bootstrap may take: the latest start, the crashes and some rounds of questions.
 const LIMIT_US: u64 = 60 * S;
 
-/// A cluster that was founded.
+/// A cluster that was bootstrapped.
 pub(super) struct BootstrappedCluster {
-    pub(super) founded: BootstrapResult,
-    /// When each founder knew it.
+    pub(super) agreed: BootstrapResult,
+    /// When each initial member knew it.
     pub(super) at_us: Vec<u64>,
-    /// What each founder is called by then. The first state may have it as it was before.
+    /// What each initial member is called by then. The first state may have it as it was before.
     pub(super) records: Vec<MemberRecord>,
 }
 
-struct Founder {
+struct InitialMember {
     record: MemberRecord,
     level: u16,
     up: bool,
     boot: u64,
     bootstrap: Option<Bootstrap>,
-    founded: Option<(u64, BootstrapResult)>,
+    agreed: Option<(u64, BootstrapResult)>,
 }
 
 enum BootstrapStep {
@@ -54,54 +55,57 @@ enum BootstrapStep {
 struct Scene<'a> {
     rng: &'a mut Rng,
     queue: EventQueue<BootstrapStep>,
-    founders: Vec<Founder>,
+    initial_members: Vec<InitialMember>,
     listed: Vec<(String, String)>,
     now_us: u64,
 }
 
 /// Founds a cluster of members with these records, that know the rules up to these levels.
-pub(super) fn found(
+pub(super) fn bootstrap(
     rng: &mut Rng,
     faults: &mut FaultCounts,
-    founders: Vec<(MemberRecord, u16)>,
+    initial_members: Vec<(MemberRecord, u16)>,
 ) -> Result<BootstrappedCluster, InvariantViolation> {
-    let listed = founders
+    let listed = initial_members
         .iter()
         .map(|(record, _)| (record.names.name.clone(), record.names.members.clone()))
         .collect();
-    let founder = |(record, level)| {
-        let (up, boot, bootstrap, founded) = (false, 0, None, None);
-        Founder { record, level, up, boot, bootstrap, founded }
+    let initial_member = |(record, level)| {
+        let (up, boot, bootstrap, agreed) = (false, 0, None, None);
+        InitialMember { record, level, up, boot, bootstrap, agreed }
     };
-    let founders: Vec<Founder> = founders.into_iter().map(founder).collect();
-    let mut scene = Scene { rng, queue: EventQueue::default(), founders, listed, now_us: 0 };
-    for founder in 0..scene.founders.len() {
+    let initial_members: Vec<InitialMember> =
+        initial_members.into_iter().map(initial_member).collect();
+    let mut scene = Scene { rng, queue: EventQueue::default(), initial_members, listed, now_us: 0 };
+    for initial_member in 0..scene.initial_members.len() {
         let late = scene.rng.u8(0..4) == 0;
-        faults.count_by("founder_late", u64::from(late));
+        faults.count_by("initial_member_late", u64::from(late));
         let starts_us = scene.rng.u64(0..if late { 5 * S } else { 50 * MS });
-        scene.queue.push(starts_us, BootstrapStep::Up(founder));
+        scene.queue.push(starts_us, BootstrapStep::Up(initial_member));
         if scene.rng.u8(0..4) == 0 {
             let at_us = starts_us + scene.rng.u64(0..500) * MS;
-            scene.queue.push(at_us, BootstrapStep::Down(founder));
+            scene.queue.push(at_us, BootstrapStep::Down(initial_member));
         }
     }
     while let Some((at_us, step)) = scene.queue.pop() {
         scene.now_us = at_us;
-        ensure(at_us < LIMIT_US, "N10", || "the founders found no cluster".into())?;
+        ensure(at_us < LIMIT_US, "N10", || "the initial members agree on no cluster".into())?;
         scene.happen(step, faults)?;
-        if scene.founders.iter().all(|it| it.founded.is_some() && it.up) {
+        if scene.initial_members.iter().all(|it| it.agreed.is_some() && it.up) {
             break;
         }
     }
-    let records = scene.founders.iter().map(|it| it.record.clone()).collect();
-    let mut founded = scene.founders.into_iter().filter_map(|it| it.founded);
-    let (first_us, first) = founded.next().expect("every founder has founded it");
+    let records = scene.initial_members.iter().map(|it| it.record.clone()).collect();
+    let mut agreed = scene.initial_members.into_iter().filter_map(|it| it.agreed);
+    let (first_us, first) = agreed.next().expect("every initial member has bootstrapped it");
     let mut at_us = vec![first_us];
-    for (when_us, other) in founded {
-        ensure(first == other, "N10", || format!("founders disagree: {first:?}, {other:?}"))?;
+    for (when_us, other) in agreed {
+        ensure(first == other, "N10", || {
+            format!("initial members disagree: {first:?}, {other:?}")
+        })?;
         at_us.push(when_us);
     }
-    Ok(BootstrappedCluster { founded: first, at_us, records })
+    Ok(BootstrappedCluster { agreed: first, at_us, records })
 }
 
 impl Scene<'_> {
@@ -112,32 +116,40 @@ impl Scene<'_> {
     ) -> Result<(), InvariantViolation> {
         match step {
             BootstrapStep::Up(at) => {
-                let founder = &mut self.founders[at];
-                (founder.up, founder.boot) = (true, founder.boot + 1);
-                if founder.boot > 1 && self.rng.bool() {
+                let initial_member = &mut self.initial_members[at];
+                (initial_member.up, initial_member.boot) = (true, initial_member.boot + 1);
+                if initial_member.boot > 1 && self.rng.bool() {
                     // Its clients find it elsewhere since it was down.
-                    faults.count("founder_moved");
-                    founder.record.names.clients = format!("h{}:9", founder.record.id);
+                    faults.count("initial_member_moved");
+                    initial_member.record.names.clients =
+                        format!("h{}:9", initial_member.record.id);
                 }
-                if founder.founded.is_none() {
-                    let made = Bootstrap::new(&self.listed, founder.record.clone(), founder.level);
+                if initial_member.agreed.is_none() {
+                    let made = Bootstrap::new(
+                        &self.listed,
+                        initial_member.record.clone(),
+                        initial_member.level,
+                    );
                     let made = made
                         .map_err(|refused| InvariantViolation::new("N10", refused.to_string()))?;
-                    founder.bootstrap = Some(made);
-                    self.queue.push(self.now_us, BootstrapStep::Turn(at, founder.boot));
+                    initial_member.bootstrap = Some(made);
+                    self.queue.push(self.now_us, BootstrapStep::Turn(at, initial_member.boot));
                 }
             }
             BootstrapStep::Down(at) => {
-                faults.count("founder_crash");
-                (self.founders[at].up, self.founders[at].bootstrap) = (false, None);
+                faults.count("initial_member_crash");
+                (self.initial_members[at].up, self.initial_members[at].bootstrap) = (false, None);
                 let most_ms = [50, 3000][self.rng.usize(0..2)];
                 self.queue.push(self.now_us + self.rng.u64(1..most_ms) * MS, BootstrapStep::Up(at));
             }
             BootstrapStep::Turn(at, boot) => self.turn(at, boot)?,
-            BootstrapStep::Asked { from, boot, to } => self.answer_founder(from, boot, to)?,
+            BootstrapStep::Asked { from, boot, to } => {
+                self.answer_initial_member(from, boot, to)?
+            }
             BootstrapStep::Answered { to, boot, address, answer } => {
-                let founder = &mut self.founders[to];
-                if let Some(bootstrap) = founder.bootstrap.as_mut().filter(|_| founder.boot == boot)
+                let initial_member = &mut self.initial_members[to];
+                if let Some(bootstrap) =
+                    initial_member.bootstrap.as_mut().filter(|_| initial_member.boot == boot)
                 {
                     bootstrap.handle(&address, answer);
                     self.queue.push(self.now_us, BootstrapStep::Turn(to, boot));
@@ -148,25 +160,28 @@ impl Scene<'_> {
     }
 
     fn turn(&mut self, at: usize, boot: u64) -> Result<(), InvariantViolation> {
-        let founder = &mut self.founders[at];
-        let Some(bootstrap) = founder.bootstrap.as_mut().filter(|_| founder.boot == boot) else {
+        let initial_member = &mut self.initial_members[at];
+        let Some(bootstrap) =
+            initial_member.bootstrap.as_mut().filter(|_| initial_member.boot == boot)
+        else {
             return Ok(());
         };
         let asks = bootstrap.turn(self.now_us);
         let wake_us = bootstrap.wake_us();
         if let Some(ended) = bootstrap.ended() {
             let ended = ended.clone();
-            let founded =
+            let agreed =
                 ended.map_err(|refused| InvariantViolation::new("N10", refused.to_string()))?;
-            founder.founded = Some((self.now_us, founded));
-            founder.bootstrap = None;
+            initial_member.agreed = Some((self.now_us, agreed));
+            initial_member.bootstrap = None;
             return Ok(());
         }
         for ask in &asks {
             let to = self.listed.iter().position(|(_, address)| *address == ask.address);
-            let to =
-                to.ok_or_else(|| InvariantViolation::new("N10", "a founder asks one not listed"))?;
-            // Some connections take long to come up, so founders are asked at different moments of a round.
+            let to = to.ok_or_else(|| {
+                InvariantViolation::new("N10", "an initial member asks one not listed")
+            })?;
+            // Some connections take long to come up, so initial members are asked at different moments of a round.
             let most_us = if self.rng.u8(0..4) == 0 { 2 * S } else { 20 * MS };
             let at_us = self.now_us + self.rng.u64(MS..most_us);
             self.queue.push(at_us, BootstrapStep::Asked { from: at, boot, to });
@@ -177,18 +192,18 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn answer_founder(
+    fn answer_initial_member(
         &mut self,
         from: usize,
         boot: u64,
         to: usize,
     ) -> Result<(), InvariantViolation> {
-        let Founder { record, level, up, founded, .. } = &self.founders[to];
+        let InitialMember { record, level, up, agreed, .. } = &self.initial_members[to];
         let mut me = MemberInfo::new(record.id, record.names.clone(), *level);
-        if let Some((_, BootstrapResult { cluster, founders, level })) = founded {
+        if let Some((_, BootstrapResult { cluster, initial_members, level })) = agreed {
             me = MemberInfo {
                 cluster: Some(cluster.clone()),
-                founders: founders.clone(),
+                initial_members: initial_members.clone(),
                 level: *level,
                 ..me
             };

@@ -184,9 +184,9 @@ impl SimMember {
     }
 
     /// Lays down the first state of the cluster.
-    pub(super) fn found(&self, members: &Membership, first: &Machine) -> Result<()> {
+    pub(super) fn bootstrap(&self, members: &Membership, first: &Machine) -> Result<()> {
         let (mut log, snapshots, _) = self.open(0)?;
-        tenure_raft::found(&mut log, &snapshots, first, members)?;
+        tenure_raft::bootstrap(&mut log, &snapshots, first, members)?;
         Ok(())
     }
 

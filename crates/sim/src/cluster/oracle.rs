@@ -117,7 +117,7 @@ pub(super) struct Oracle {
     pub(super) acknowledged: u64,
     /// What clients from before the last restore may still rely on.
     former: FormerHolds,
-    /// How often the level was raised since the cluster was founded.
+    /// How often the level was raised since the cluster was bootstrapped.
     raises: u64,
     /// The present time of the simulation.
     pub(super) now_us: u64,
@@ -192,7 +192,7 @@ impl Oracle {
         self.machine.level()
     }
 
-    /// How often the level was raised since the cluster was founded.
+    /// How often the level was raised since the cluster was bootstrapped.
     pub(super) fn raises(&self) -> u64 {
         self.raises
     }
@@ -452,7 +452,7 @@ fn dated_events(batches: &[Batch]) -> impl Iterator<Item = (Revision, &Event)> {
 
 /// The state that a cluster begins with. History is short, so that it is given up in every run. Leases are short, so
 /// that a restored cluster grants locks before the run is over.
-pub(super) fn first_state(founders: &[MemberRecord], level: u16) -> Machine {
+pub(super) fn first_state(initial_members: &[MemberRecord], level: u16) -> Machine {
     let limits = vec![
         (Limit::HistoryRevisions, HISTORY),
         (Limit::TtlMaxMs, TTL_MAX_MS),
@@ -463,7 +463,7 @@ pub(super) fn first_state(founders: &[MemberRecord], level: u16) -> Machine {
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut request);
     let term = Term(FIRST.term);
     let entry = seal_entry(term, 0, [&request[..]]);
-    let mut machine = directory::first_state(founders, level, Epoch::default());
+    let mut machine = directory::first_state(initial_members, level, Epoch::default());
     machine.apply(term, Some(&entry), &mut Effects::default());
     machine
 }

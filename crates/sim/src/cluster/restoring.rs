@@ -167,7 +167,7 @@ impl SimCluster {
         self.sim_members[member].lineage = self.lineage.clone();
         self.members = Membership::of_voters([id]);
         (self.members_at, self.members_since_us) = (0, self.now_us);
-        let laid_down = self.sim_members[member].found(&self.members, &machine);
+        let laid_down = self.sim_members[member].bootstrap(&self.members, &machine);
         laid_down.expect("an empty disk without faults takes a log");
         let former = self.former_holds(lost_us);
         self.oracle = self.oracle.restored(machine, former);

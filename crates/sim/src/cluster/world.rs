@@ -100,7 +100,7 @@ pub struct SimCluster {
     pub(super) survivor_joins: BTreeMap<u64, usize>,
     /// The one life of the cluster.
     pub(super) lineage: Lineage,
-    /// Why no cluster was founded.
+    /// Why no cluster was bootstrapped.
     unfounded: Option<InvariantViolation>,
     /// Calls that a healed cluster must answer, and where they were made.
     pub(super) probes: BTreeMap<u64, usize>,
@@ -124,8 +124,8 @@ pub struct SimCluster {
     pub(super) slow_sync: u64,
     /// Whether every sync runs beside its loop, also those for which a member would wait.
     pub(super) syncs_beside: bool,
-    /// The newest level that the oldest build of the founders knows.
-    oldest_founder: u16,
+    /// The newest level that the oldest build of the initial members knows.
+    oldest_initial_member: u16,
     /// Calls that raise the level, and to which.
     pub(super) raises: BTreeMap<u64, u16>,
     pub(super) snapshot_entries: u64,
@@ -191,7 +191,7 @@ impl SimCluster {
             in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
             syncs_beside: rng.u8(0..3) == 0,
-            oldest_founder: rng.u16(1..=LEVEL_MAX),
+            oldest_initial_member: rng.u16(1..=LEVEL_MAX),
             raises: BTreeMap::new(),
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
             sizes: SimBounds {
@@ -217,7 +217,7 @@ impl SimCluster {
         (0..size).for_each(|_| {
             world.new_member();
         });
-        let began_us = match world.found() {
+        let began_us = match world.bootstrap() {
             Ok(began_us) => began_us,
             Err(violation) => {
                 world.unfounded = Some(violation);
@@ -244,19 +244,20 @@ impl SimCluster {
         world
     }
 
-    /// Founds the cluster; tells when its last founder has.
-    fn found(&mut self) -> Result<u64, InvariantViolation> {
-        let founders =
+    /// Bootstraps the cluster; tells when its last initial member has.
+    fn bootstrap(&mut self) -> Result<u64, InvariantViolation> {
+        let initial_members =
             self.sim_members.iter().map(|member| (member.record(), member.level_known())).collect();
-        let bootstrapped = bootstrapping::found(&mut self.rng, &mut self.faults, founders)?;
-        let BootstrapResult { cluster, founders, level } = bootstrapped.founded;
+        let bootstrapped =
+            bootstrapping::bootstrap(&mut self.rng, &mut self.faults, initial_members)?;
+        let BootstrapResult { cluster, initial_members, level } = bootstrapped.agreed;
         self.lineage.cluster = cluster;
         self.sim_members.iter_mut().for_each(|member| member.lineage = self.lineage.clone());
-        let first = first_state(&founders, level);
+        let first = first_state(&initial_members, level);
         self.members = Membership::of_voters(self.sim_members.iter().map(|member| member.id));
         for (member, at_us) in bootstrapped.at_us.iter().enumerate() {
-            let founded = self.sim_members[member].found(&self.members, &first);
-            founded.expect("an empty disk without faults takes a log");
+            let written = self.sim_members[member].bootstrap(&self.members, &first);
+            written.expect("an empty disk without faults takes a log");
             self.queue.push(*at_us, SimEvent::Start { member });
             self.sim_members[member].names = bootstrapped.records[member].names.clone();
         }
@@ -455,9 +456,9 @@ impl SimCluster {
         let id = MemberId::new(number).expect("numbers start at one");
         let rate_ppm = self.draw_rate();
         let (seed, offset_us) = (self.rng.u64(..), self.rng.u64(0..1000 * S));
-        // Builds of several versions live side by side. The level of the cluster is that of its oldest founder.
-        let is_founded = !self.lineage.cluster.is_empty();
-        let oldest = if is_founded { 1 } else { self.oldest_founder };
+        // Builds of several versions live side by side. The level of the cluster is that of its oldest initial member.
+        let is_bootstrapped = !self.lineage.cluster.is_empty();
+        let oldest = if is_bootstrapped { 1 } else { self.oldest_initial_member };
         let level = if self.rng.bool() { LEVEL_MAX } else { self.rng.u16(oldest..=LEVEL_MAX) };
         self.faults.count_by("older_build", u64::from(level < LEVEL_MAX));
         let build = (level, self.lineage.clone());

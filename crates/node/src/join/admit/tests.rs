@@ -93,9 +93,9 @@ fn certified(name: &str) -> PeerName {
 
 impl JoinCluster {
     fn of(voters: u64) -> Self {
-        let founders: Vec<MemberRecord> = (1..=voters).map(record).collect();
-        let members = Membership::of_voters(founders.iter().map(|record| record.id));
-        let first = directory::first_state(&founders, 1, Epoch::default()).encode();
+        let initial_members: Vec<MemberRecord> = (1..=voters).map(record).collect();
+        let members = Membership::of_voters(initial_members.iter().map(|record| record.id));
+        let first = directory::first_state(&initial_members, 1, Epoch::default()).encode();
         let mut cluster = Self {
             now_us: 0,
             nodes: BTreeMap::new(),
@@ -112,7 +112,7 @@ impl JoinCluster {
             called: Vec::new(),
             call_back: is_there,
         };
-        for founder in founders {
+        for initial_member in initial_members {
             let mut reader = SnapshotReader::knowing(tenure_core::LEVEL_MAX);
             reader.push(&first).unwrap();
             let point = tenure_raft::FIRST;
@@ -128,7 +128,7 @@ impl JoinCluster {
                 cut: None,
                 given: BTreeSet::new(),
             };
-            cluster.start(founder, boot);
+            cluster.start(initial_member, boot);
         }
         cluster.run(2_000);
         cluster.invite((1..=INVITED).map(invitation));
