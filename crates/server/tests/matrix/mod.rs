@@ -4,6 +4,7 @@ mod callers;
 mod follower;
 mod grpc;
 mod http;
+mod methods;
 mod outcome;
 mod own_end;
 mod session;

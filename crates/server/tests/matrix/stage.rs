@@ -47,6 +47,12 @@ pub(super) fn key(member: &MemberHandle, principal: &str) -> (String, String) {
 
 /// Creates the principals `owner`, `twin` with the same role, `other` and `nil`, and enables identity.
 pub(super) fn enable(member: &MemberHandle) {
+    found(member);
+    change(member, &AccessChange::SetIdentity { enabled: true });
+}
+
+/// Creates the principals.
+pub(super) fn found(member: &MemberHandle) {
     let rule = |verbs: &[Verb], prefix| NewRule { verbs: VerbSet::from_verbs(verbs), prefix };
     let own = vec![rule(&FOR_NAMES, "own/"), rule(&[Verb::Operate, Verb::Administer], "")];
     let other = vec![rule(&Verb::ALL, "other/")];
@@ -57,7 +63,6 @@ pub(super) fn enable(member: &MemberHandle) {
         put_principal(member, name, vec![role]);
     }
     put_principal(member, "nil", Vec::new());
-    change(member, &AccessChange::SetIdentity { enabled: true });
 }
 
 fn put_principal(member: &MemberHandle, name: &str, roles: Vec<&str>) {
