@@ -68,6 +68,14 @@ struct RequestHead {
     uri: Uri,
 }
 
+impl RequestHead {
+    /// Whether a browser asks what a page of an allowed origin may send. It sends no credentials with this, and the HTTP
+    /// API answers it without serving a call. gRPC serves a call whatever the method is.
+    fn is_preflight(&self) -> bool {
+        !self.is_grpc && self.origin.is_some() && self.method == Method::OPTIONS
+    }
+}
+
 impl FilteredRouter {
     pub(super) fn new(listener: &Listener, permit: ConnectionPermit) -> Self {
         let (dispatch, hosts) = (listener.dispatch.clone(), listener.hosts.clone());
@@ -137,12 +145,13 @@ impl FilteredConnection {
     fn identify<B>(
         &self,
         request: &Request<B>,
+        head: &RequestHead,
         upgrades: bool,
     ) -> Result<Option<CallerIdentity>, Failure> {
         let (path, headers) = (request.uri().path(), request.headers());
         let is_socket = upgrades && ws::PATHS.contains(&path);
         let later = is_socket && !headers.contains_key(AUTHORIZATION);
-        if is_open(request.method(), path) || later {
+        if is_open(path) || head.is_preflight() || later {
             return Ok(None);
         }
         let identity = self.dispatch.member().identity();
@@ -155,7 +164,7 @@ impl FilteredConnection {
             }
             None => self.permit.identities.resolve(identity, headers, certificate, throttle)?,
         };
-        if path == METRICS && !identity.access().may(caller.principal().name(), Verb::Operate, "") {
+        if path == METRICS && !identity.may(caller.principal(), Verb::Operate, "") {
             return Err(Failure::PermissionDenied { verb: Verb::Operate.name() });
         }
         Ok(Some(caller))
@@ -186,7 +195,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
         }
         let ends_itself = head.uri.path().starts_with(SESSIONS);
         let upgrades = request.headers().contains_key(UPGRADE);
-        let identity = match connection.identify(&request, upgrades) {
+        let identity = match connection.identify(&request, &head, upgrades) {
             Ok(identity) => identity,
             Err(failure) => {
                 let Some(missing) = connection.missing_keys(&request, &failure) else {
@@ -229,11 +238,10 @@ impl Service<Request<Incoming>> for FilteredRouter {
     }
 }
 
-/// Whether a request needs no credentials: health, descriptions of the API, the public keys of tickets, the console's
-/// own files, and what a browser asks before it sends credentials.
-pub(super) fn is_open(method: &Method, path: &str) -> bool {
-    method == Method::OPTIONS
-        || OPEN_PATHS.contains(&path)
+/// Whether requests to a path need no credentials: health, descriptions of the API, the public keys of tickets, and the
+/// console's own files.
+pub(super) fn is_open(path: &str) -> bool {
+    OPEN_PATHS.contains(&path)
         || console::is_page(path)
         || OPEN_SERVICES.iter().any(|service| path.starts_with(service))
 }

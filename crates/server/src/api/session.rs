@@ -46,8 +46,8 @@ pub(crate) struct SessionHandler {
     dispatch: Dispatch,
     api: Api,
     who: Principal,
-    /// Watches over the credentials of the client; none if it needs none.
-    credentials: Option<CredentialWatch>,
+    /// Watches over the credentials of the client.
+    credentials: CredentialWatch,
     /// What became of these credentials, once they do not hold.
     ended_credentials: Option<Failure>,
     client: String,
@@ -83,17 +83,15 @@ impl SessionHandler {
     /// The handler of a new session; fails if the caller has too many.
     pub(crate) fn new(
         dispatch: Dispatch,
-        identity: Option<CallerIdentity>,
+        identity: CallerIdentity,
         api: Api,
     ) -> Result<Self, Failure> {
-        let who = identity.as_ref().map(|it| it.principal().clone());
-        let who = who.unwrap_or_else(Principal::anyone);
         let (mailbox, lead) = (dispatch.session_of_client()?, dispatch.member().lead());
         Ok(Self {
             dispatch,
             api,
-            who,
-            credentials: identity.map(|it| it.watch()),
+            who: identity.principal().clone(),
+            credentials: identity.watch(),
             ended_credentials: None,
             client: UNNAMED.to_owned(),
             mailbox,
@@ -140,7 +138,7 @@ impl SessionHandler {
             let has_room = self.session.has_room(0);
             tokio::select! {
                 biased;
-                failure = ended(self.credentials.as_mut()) => {
+                failure = self.credentials.ended() => {
                     self.ended_credentials = Some(failure);
                     self.session.credentials_ended(&mut self.outputs);
                 }
@@ -351,14 +349,6 @@ impl SessionHandler {
             }
             names.insert(handle, id);
         }
-    }
-}
-
-/// Waits until the credentials of a client no longer hold.
-async fn ended(credentials: Option<&mut CredentialWatch>) -> Failure {
-    match credentials {
-        Some(credentials) => credentials.ended().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -68,14 +68,15 @@ impl Dispatch {
     ) -> Failure {
         match failure {
             // A caller without credentials lacks no verb but a name.
-            NodeFailure::Forbidden { .. } if who.name().is_empty() && self.has_identity() => {
+            NodeFailure::Forbidden { .. } if who.name().is_empty() && self.requires_identity() => {
                 Failure::Unauthenticated
             }
             failure => self.failure(failure, waited),
         }
     }
 
-    fn has_identity(&self) -> bool {
-        self.member().identity().with_rules(|_, _| ()).is_some()
+    fn requires_identity(&self) -> bool {
+        let identity = self.member().identity();
+        identity.is_required(&identity.access())
     }
 }

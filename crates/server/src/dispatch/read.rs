@@ -155,6 +155,7 @@ impl Dispatch {
         cost: ReadCost,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), NodeFailure> {
+        self.member().identity().check_known(who)?;
         // A read counts against the budget like a command, from when it is taken until the event loop has answered it.
         let admission = self.member().admission();
         let weight = match cost {

@@ -24,6 +24,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::{BoxError, Router};
+use http::Method;
 use http::header::CONTENT_TYPE;
 use tenure_wire::v1::access_service_server::AccessServiceServer;
 use tenure_wire::v1::cluster_service_server::ClusterServiceServer;
@@ -144,6 +145,12 @@ async fn pass(request: Request, next: Next) -> Response {
         let failure = Failure::UnsupportedMedia { expected: "application/grpc" };
         let mut response = refused(failure);
         *response.status_mut() = http::StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return response;
+    }
+    // The library serves a call whatever the method is. Exemptions and rules for other methods are not about calls.
+    if request.method() != Method::POST {
+        let mut response = refused(Failure::UnknownVerb { verb: request.method().to_string() });
+        *response.status_mut() = http::StatusCode::METHOD_NOT_ALLOWED;
         return response;
     }
     let (parts, body) = request.into_parts();

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt, stream};
-use tenure_wire::{status, v1};
+use tenure_wire::{Failure, status, v1};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::call::to_status;
@@ -24,6 +24,7 @@ impl v1::session_service_server::SessionService for SessionApi {
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
         let identity = Caller::current().and_then(|caller| caller.identity().cloned());
+        let identity = identity.ok_or_else(|| to_status(Failure::Unauthenticated))?;
         let handler = SessionHandler::new(self.dispatch.clone(), identity, Api::Session)
             .map_err(to_status)?;
         let unread = |status| status::error_from(&super::plain(status)).map(Box::new);

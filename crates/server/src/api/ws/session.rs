@@ -59,7 +59,7 @@ fn authorization(heard: &str) -> Option<String> {
 async fn serve_identified(client: IdentifiedSocket, dispatch: Dispatch) {
     let IdentifiedSocket { mut socket, identity, first } = client;
     let counted = dispatch.request_metrics().clone();
-    let mut handler = match SessionHandler::new(dispatch, Some(identity), Api::Ws) {
+    let mut handler = match SessionHandler::new(dispatch, identity, Api::Ws) {
         Ok(handler) => handler,
         Err(failure) => return socket.close(&(&failure).into()).await,
     };
