@@ -86,6 +86,7 @@ export const CAUSES = {
   granted_elsewhere: 'got another of its locks',
   too_many_slots: 'wanted more slots than are left',
   resized: 'number of slots set',
+  unrecorded: 'not recorded: before the next grant',
 };
 export const cause = (word) => CAUSES[word] || word;
 export const LOSSES = new Set(['expired', 'revoked', 'forced', 'max_hold', 'no_progress']);

@@ -5,6 +5,13 @@ import { content, LOSSES } from './format.js';
 const GIVEN_BACK = new Set(['released', 'handed_on']);
 const ENDS = new Set([...GIVEN_BACK, ...LOSSES]);
 
+/** Whether a hold must have ended when something of its lock is granted. */
+function excludes(hold, event) {
+  if (hold.lock !== event.lock) return false;
+  if (event.slot != null || hold.slot != null) return event.slot === hold.slot;
+  return event.mode === 'exclusive' || hold.mode === 'exclusive';
+}
+
 /**
  * The holds in some changes, oldest first. A hold knows when it was granted, when and how it ended, and for the next
  * one the margin: the time between the last moment at which the former holder could act and the grant.
@@ -21,6 +28,10 @@ export function holds(changes) {
       const place = `${event.lock}\n${event.slot ?? ''}`;
       const at = event.at ? Date.parse(event.at) : undefined;
       if (event.cause === 'granted') {
+        // The end of a hold that the archive lacks was here at the latest. If its event comes after all, it counts.
+        for (const hold of open.values()) {
+          if (!hold.end && excludes(hold, event)) Object.assign(hold, { to: at, end: 'unrecorded' });
+        }
         const before = last.get(place);
         last.delete(place);
         const margin = before && event.clock_ms !== undefined ? event.clock_ms - before.clock : undefined;
@@ -42,7 +53,7 @@ export function holds(changes) {
         found.push(hold);
       } else if (event.cause === 'upgraded' || event.cause === 'downgraded') {
         // The same hold goes on under another token.
-        const [oldKey, old] = [...open].find(([, hold]) => hold.lock === event.lock && hold.lease === event.lease) || [];
+        const [oldKey, old] = [...open].findLast(([, hold]) => hold.lock === event.lock && hold.lease === event.lease) || [];
         const hold = old || { lock: event.lock, client: event.client, lease: event.lease, tokens: [] };
         if (!old) found.push(hold);
         open.delete(oldKey);
@@ -79,8 +90,15 @@ export function holds(changes) {
   return found;
 }
 
-/** Who held a lock at a time, by its holds, each with the token and mode that it had then. */
+/**
+ * Who held a lock at a time, by its holds, each with the token and mode that it had then. They are not known before the
+ * first upgrade of a hold whose grant is not among the changes.
+ */
 export function heldAt(all, time) {
   const held = all.filter((hold) => (hold.from === undefined || hold.from <= time) && (hold.to === undefined || hold.to > time));
-  return held.map((hold) => ({ ...hold, ...hold.tokens?.findLast(({ from }) => from === undefined || from <= time), from: hold.from }));
+  return held.map((hold) => {
+    if (!hold.tokens) return hold;
+    const { token, mode } = hold.tokens.findLast(({ from }) => from === undefined || from <= time) || {};
+    return { ...hold, token, mode };
+  });
 }

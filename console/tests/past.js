@@ -38,4 +38,35 @@ async function an_upgraded_hold_goes_on_under_its_new_token() {
   assert.equal(holds(changes).length, 2, 'one hold, whatever its tokens');
 }
 
-export const tests = [a_hold_that_was_handed_on_ends_then, an_upgraded_hold_goes_on_under_its_new_token];
+async function a_token_that_is_older_than_what_was_read_is_not_guessed() {
+  const changes = [
+    change(3, { cause: 'upgraded', client: 'ana', lease: '1', token: '3', mode: 'exclusive' }),
+    change(5, { cause: 'downgraded', client: 'ana', lease: '1', token: '4', mode: 'shared' }),
+  ];
+  assert.deepEqual(holders(changes, 2), [['ana', undefined]]);
+  assert.deepEqual(holders(changes, 4), [['ana', '3']]);
+  assert.deepEqual(holders(changes, 6), [['ana', '4']]);
+}
+
+async function a_hold_whose_end_is_missing_ends_at_the_next_grant_that_excludes_it() {
+  const granted = (revision, client, lease, token, more) => change(revision, { cause: 'granted', client, lease, token, mode: 'exclusive', ...more });
+  const changes = [granted(1, 'old', '1', '1'), granted(5, 'new', '2', '2'), change(9, { cause: 'downgraded', client: 'new', lease: '2', token: '3', mode: 'shared' })];
+  assert.deepEqual(holders(changes, 4), [['old', '1']]);
+  assert.deepEqual(holders(changes, 6), [['new', '2']]);
+  assert.deepEqual(holders([...changes, granted(10, 'both', '3', '4', { mode: 'shared' })], 11), [['new', '3'], ['both', '4']]);
+  const slots = [granted(1, 'a', '1', '1', { mode: 'slot', slot: 0 }), granted(2, 'b', '2', '2', { mode: 'slot', slot: 1 }), granted(3, 'c', '3', '3', { mode: 'slot', slot: 0 })];
+  assert.deepEqual(holders(slots, 4), [['b', '2'], ['c', '3']]);
+  // The same client took it again, and its first end is missing.
+  const again = [granted(1, 'ana', '1', '1', { mode: 'shared' }), granted(3, 'ben', '2', '2'), granted(5, 'ana', '1', '3', { mode: 'shared' }), change(7, { cause: 'upgraded', client: 'ana', lease: '1', token: '4', mode: 'exclusive' })];
+  assert.deepEqual(holders(again, 8), [['ana', '4']]);
+  // An end in the same revision, after the grant, counts.
+  const late = [granted(1, 'old', '1', '1'), change(5, { cause: 'granted', client: 'new', lease: '2', token: '2', mode: 'exclusive' }, { cause: 'released', client: 'old', lease: '1', token: '1' })];
+  assert.deepEqual(holds(late).map((hold) => hold.end), ['released', undefined]);
+}
+
+export const tests = [
+  a_hold_that_was_handed_on_ends_then,
+  an_upgraded_hold_goes_on_under_its_new_token,
+  a_token_that_is_older_than_what_was_read_is_not_guessed,
+  a_hold_whose_end_is_missing_ends_at_the_next_grant_that_excludes_it,
+];
