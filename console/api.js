@@ -2,6 +2,8 @@
 
 const HEADER = { 'Tenure-Console': '1' };
 const RETRIES = 3;
+/** A read without an answer is given up after so long. */
+const GIVE_UP_MS = 20_000;
 
 /** A refusal or failure, as the member words it. */
 export class ApiError extends Error {
@@ -46,19 +48,23 @@ async function refusal(response) {
   return new ApiError(response.status, error);
 }
 
+const unanswered = () => new ApiError(0, { reason: 'UNREACHABLE', message: 'this member does not answer', effect: 'unknown' });
+
+// A request that its caller does not need any more ends with an `AbortError`. Every other end without an answer is the
+// member's, whatever the browser calls it.
+function failed(error, signal) {
+  if (signal && signal.aborted) throw error;
+  const foreign = error instanceof SyntaxError;
+  throw foreign ? new ApiError(0, { reason: 'HTTP', message: 'what answered is not a member', effect: 'unknown' }) : unanswered();
+}
+
 async function ask(method, path, params, { body, headers, signal } = {}) {
   const init = { method, headers: { ...HEADER, ...headers }, signal, cache: 'no-store', credentials: 'same-origin' };
   if (body !== undefined) {
     init.headers['Content-Type'] = 'application/json';
     init.body = JSON.stringify(body);
   }
-  let response;
-  try {
-    response = await fetch(address(path, params), init);
-  } catch (error) {
-    if (error.name === 'AbortError') throw error;
-    throw new ApiError(0, { reason: 'UNREACHABLE', message: 'this member does not answer', effect: 'unknown' });
-  }
+  const response = await fetch(address(path, params), init).catch((error) => failed(error, signal));
   const date = Date.parse(response.headers.get('date') || '');
   if (date) ahead = date - Date.now();
   if (!response.ok) throw await refusal(response);
@@ -73,23 +79,38 @@ export const memberNow = () => Date.now() + ahead;
 
 let searching = Promise.resolve();
 
-/** Reads. A member serves one search of the archive at a time to each caller, so searches wait for each other here. */
-export function get(path, params, signal) {
+/**
+ * Reads. A member serves one search of the archive at a time to each caller, so searches wait for each other here. `sent`
+ * is called when the request leaves: the member has had it for no longer than that.
+ */
+export function get(path, params, signal, sent) {
   const searches = path === '/v1/history' || (params && params.archive);
-  if (!searches) return read(path, params, signal);
+  if (!searches) return read(path, params, signal, sent);
   const search = searching.then(() => {
     if (signal && signal.aborted) throw new DOMException('not needed any more', 'AbortError');
-    return read(path, params, signal);
+    return read(path, params, signal, sent);
   });
   searching = search.catch(() => undefined);
   return search;
 }
 
+// Reads once, and gives up if the answer does not come, or not all of it.
+async function once(path, params, caller) {
+  const late = AbortSignal.timeout(GIVE_UP_MS);
+  const signal = caller ? AbortSignal.any([caller, late]) : late;
+  try {
+    return await (await ask('GET', path, params, { signal })).json();
+  } catch (error) {
+    throw error instanceof ApiError ? error : failed(error, caller);
+  }
+}
+
 // Asks again for a while if the member has too much to do.
-async function read(path, params, signal) {
+async function read(path, params, signal, sent) {
+  if (sent) sent();
   for (let attempt = 0; ; attempt += 1) {
     try {
-      return await (await ask('GET', path, params, { signal })).json();
+      return await once(path, params, signal);
     } catch (error) {
       const busy = error.reason === 'OVERLOADED' && attempt < RETRIES;
       if (!busy) throw error;

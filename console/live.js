@@ -1,11 +1,7 @@
 // Keeps what is shown up to date, and knows when it is not.
 
 import { useEffect, useRef, useState } from './vendor/htm-preact.js';
-import { get, memberNow, stream } from './api.js';
-
-/** Without a byte for so long a stream counts as broken: the member sends its progress every ten seconds. */
-const SILENT_MS = 25_000;
-const RETRY_MS = [300, 700, 1500, 3000, 5000];
+import { get, memberNow } from './api.js';
 
 /** A value that components follow. */
 export function store(value) {
@@ -53,33 +49,36 @@ function judge() {
 }
 
 let numbered = 0;
-function source() {
+/** One source of what is shown. After its `end` nothing is known of it any more, whatever still reports on it. */
+export function source() {
   const id = (numbered += 1);
   let good = Date.now();
+  let ended = false;
+  const report = (why) => {
+    if (ended) return;
+    sources.set(id, { since: good, why });
+    judge();
+  };
   return {
     good() {
       good = Date.now();
-      sources.set(id, { since: good });
-      judge();
+      report();
     },
-    bad(why) {
-      sources.set(id, { since: good, why });
-      judge();
-    },
+    bad: report,
     end() {
+      ended = true;
       sources.delete(id);
       judge();
     },
   };
 }
 
-const words = (error) => `${error.message || error}${error.next ? `: ${error.next}` : ''}`;
+export const words = (error) => `${error.message || error}${error.next ? `: ${error.next}` : ''}`;
 /** Whether an error is an answer: a refusal. Nothing is stale because of it, and asking again does not help. */
 export const isAnswer = (error) => error.status >= 400 && error.status < 500 && error.status !== 429;
 
-/** After so long without an answer what is shown counts as stale, and the read is given up and tried again. */
+/** After so long without an answer what is shown counts as stale. */
 const LATE_MS = 3000;
-const GIVE_UP_MS = 20_000;
 
 /** How long to wait before something is read again that the member could not answer. */
 export const AGAIN_MS = 2000;
@@ -90,6 +89,16 @@ export const AGAIN_MS = 2000;
  */
 export function useResource(path, params, every = 0) {
   const key = path && JSON.stringify([path, params]);
+  return useRead(key, (signal, sent) => get(path, params, signal, sent), every);
+}
+
+/**
+ * The same for what takes several requests: `read` gets a signal, and what to call when a request leaves. `every` may be
+ * a function of what was read, if anything was.
+ */
+export function useRead(key, read, every = 0) {
+  const latest = useRef();
+  latest.current = { read, every };
   const [state, set] = useState({ key });
   const reload = useRef(() => {});
   useEffect(() => {
@@ -99,6 +108,7 @@ export function useResource(path, params, every = 0) {
     let timer;
     let busy = false;
     let again = false;
+    const wait = (data) => (typeof latest.current.every === 'function' ? latest.current.every(data) : latest.current.every);
     const load = async () => {
       if (busy) {
         again = true;
@@ -106,18 +116,24 @@ export function useResource(path, params, every = 0) {
       }
       busy = true;
       clearTimeout(timer);
-      let next = every;
-      const late = setTimeout(() => from.bad('this member does not answer'), LATE_MS);
+      let next = wait();
+      let late;
+      // A read that still waits for another one says nothing about the member.
+      const sent = () => {
+        clearTimeout(late);
+        late = setTimeout(() => from.bad('this member does not answer'), LATE_MS);
+      };
       try {
-        const data = await get(path, params, AbortSignal.any([aborts.signal, AbortSignal.timeout(GIVE_UP_MS)]));
+        const data = await latest.current.read(aborts.signal, sent);
         from.good();
         set({ key, data, at: Date.now() });
+        next = wait(data);
       } catch (error) {
-        if (error.name === 'AbortError') return;
+        if (aborts.signal.aborted) return;
         if (isAnswer(error)) from.good();
         else {
           from.bad(words(error));
-          next = Math.min(every || AGAIN_MS, AGAIN_MS);
+          next = Math.min(next || AGAIN_MS, AGAIN_MS);
         }
         set((before) => ({ ...(before.key === key ? before : { key }), error, failedAt: Date.now() }));
       } finally {
@@ -131,7 +147,7 @@ export function useResource(path, params, every = 0) {
         timer = setTimeout(tick, next);
       }
     };
-    const tick = () => (document.hidden ? (timer = setTimeout(tick, every || AGAIN_MS)) : load());
+    const tick = () => (document.hidden ? (timer = setTimeout(tick, wait() || AGAIN_MS)) : load());
     const shown = () => document.hidden || load();
     document.addEventListener('visibilitychange', shown);
     reload.current = load;
@@ -142,185 +158,9 @@ export function useResource(path, params, every = 0) {
       aborts.abort();
       from.end();
     };
-  }, [key, every]);
+  }, [key]);
   const own = state.key === key ? state : { key };
   return { ...own, reload: () => reload.current() };
-}
-
-// The events of a text/event-stream.
-async function* events(reader, alive) {
-  const decoder = new TextDecoder();
-  let text = '';
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    alive();
-    text += decoder.decode(value, { stream: true });
-    let end;
-    while ((end = text.indexOf('\n\n')) >= 0) {
-      const event = { type: 'message', data: '' };
-      for (const line of text.slice(0, end).split('\n')) {
-        const at = line.indexOf(': ');
-        const [field, content] = at < 0 ? [line, ''] : [line.slice(0, at), line.slice(at + 2)];
-        if (field === 'event') event.type = content;
-        else if (field === 'id') event.id = content;
-        else if (field === 'data') event.data += content;
-      }
-      text = text.slice(end + 2);
-      yield event;
-    }
-  }
-}
-
-/**
- * Follows a stream until it is closed, and resumes it where it broke. `heard` gets every event with its data; `joined`
- * is called at each beginning, for what may have changed meanwhile; `refused` if the caller may not have the stream.
- * A page that the browser does not show has no streams: it opens few connections to one member in all its tabs.
- */
-function follow(path, params, { heard, joined, refused }) {
-  const from = source();
-  let aborts;
-  let timer;
-  let closed = false;
-  let lastId;
-  let attempt = 0;
-  let running = 0;
-  const run = async () => {
-    const mine = (running += 1);
-    aborts = new AbortController();
-    let watchdog;
-    let broke = 'the stream ended';
-    let denied = false;
-    const alive = () => {
-      clearTimeout(watchdog);
-      watchdog = setTimeout(() => aborts.abort(), SILENT_MS);
-    };
-    try {
-      alive();
-      const reader = await stream(path, params, lastId, aborts.signal);
-      from.good();
-      attempt = 0;
-      if (joined) joined(lastId !== undefined);
-      for await (const event of events(reader, alive)) {
-        if (event.id) lastId = event.id;
-        if (event.type === 'compacted' || event.type === 'slow_consumer') {
-          lastId = undefined;
-          broke = 'this page fell behind';
-        } else if (event.type === 'closing') {
-          broke = JSON.parse(event.data).error.message;
-        } else {
-          from.good();
-          heard(event.type, JSON.parse(event.data));
-        }
-      }
-    } catch (error) {
-      if (error.reason === 'COMPACTED') lastId = undefined;
-      broke = error.name === 'AbortError' ? 'nothing was heard for 25 s' : words(error);
-      denied = isAnswer(error) && error.status !== 410;
-      if (denied && refused) refused(error);
-    }
-    clearTimeout(watchdog);
-    if (closed || mine !== running) return;
-    // Who may not follow is not behind: what is shown comes from elsewhere, or says that it may not be seen.
-    if (denied) {
-      from.good();
-      attempt = RETRY_MS.length;
-    } else {
-      from.bad(broke);
-    }
-    timer = setTimeout(run, RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] * (0.8 + Math.random() * 0.4));
-    attempt += 1;
-  };
-  const stop = () => {
-    running += 1;
-    clearTimeout(timer);
-    if (aborts) aborts.abort();
-  };
-  const shown = () => {
-    stop();
-    if (!document.hidden) run();
-  };
-  document.addEventListener('visibilitychange', shown);
-  if (!document.hidden) run();
-  return () => {
-    closed = true;
-    document.removeEventListener('visibilitychange', shown);
-    stop();
-    from.end();
-  };
-}
-
-/** The newest value that a stream of whole states sent, and when it came. */
-export function useStates(path, params, type) {
-  const key = JSON.stringify([path, params, type]);
-  const [state, set] = useState({});
-  useEffect(
-    () =>
-      follow(path, params, {
-        heard: (heard, data) => heard === type && set({ data, at: Date.now() }),
-        refused: (error) => set((before) => ({ ...before, error })),
-      }),
-    [key],
-  );
-  return state;
-}
-
-/** How soon after a change it is shown, and how often at most if there is always another. */
-const SOON_MS = 120;
-const CHANGES_MS = 1000;
-
-// Lets the first calls follow each other quickly, and those of something that does not end ever more slowly.
-function spacing(first, most) {
-  let gap = first;
-  let last = 0;
-  return {
-    wait: () => Math.max(0, last + gap - Date.now()),
-    ran() {
-      const now = Date.now();
-      gap = now - last > 3 * gap ? first : Math.min(2 * gap, most);
-      last = now;
-    },
-  };
-}
-
-/** Calls `changed` with the changes of the locks that `params` name: soon, and once in a second while there are more. */
-export function useChanges(params, changed) {
-  const key = params && JSON.stringify(params);
-  const latest = useRef(changed);
-  latest.current = changed;
-  useEffect(() => {
-    if (!key) return undefined;
-    let waiting = [];
-    let timer;
-    const space = spacing(SOON_MS, CHANGES_MS);
-    const flush = () => {
-      timer = undefined;
-      if (document.hidden) {
-        // The browser shows another tab. When it shows this one, `shown` reads everything again, so nothing is kept.
-        waiting = [];
-        return;
-      }
-      if (waiting.length) space.ran();
-      const batch = waiting;
-      waiting = [];
-      latest.current(batch);
-    };
-    const note = (events) => {
-      waiting.push(...events);
-      if (!timer) timer = setTimeout(flush, Math.max(SOON_MS, space.wait()));
-    };
-    const shown = () => document.hidden || flush();
-    document.addEventListener('visibilitychange', shown);
-    const close = follow('/v1/watch', params, {
-      heard: (type, data) => type === 'change' && note(data.events),
-      joined: () => note([]),
-    });
-    return () => {
-      document.removeEventListener('visibilitychange', shown);
-      clearTimeout(timer);
-      close();
-    };
-  }, [key]);
 }
 
 /** Events carry the wall clock of the leader of their time: so far apart the clocks of members may be. */
@@ -369,20 +209,4 @@ export function useHistory(params, every, most = 100) {
     if (known.current === mine) redraw((n) => n + 1);
   };
   return { ...found, error: found.error || mine.problem, data: mine.shown, further: mine.before && further, reading: mine.reading };
-}
-
-/** Calls something soon, and if it is wanted all the time, once in so many milliseconds. */
-export function useSpaced(call, most) {
-  const kept = useRef();
-  kept.current ||= { space: spacing(SOON_MS, most) };
-  const state = kept.current;
-  state.call = call;
-  useEffect(() => () => clearTimeout(state.timer), []);
-  return () => {
-    clearTimeout(state.timer);
-    state.timer = setTimeout(() => {
-      state.space.ran();
-      state.call();
-    }, state.space.wait());
-  };
 }

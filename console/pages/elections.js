@@ -1,7 +1,7 @@
 // Every election: who leads, since when, with what value, and who would be next.
 
 import { html, useEffect } from '../vendor/htm-preact.js';
-import { useStates } from '../live.js';
+import { useStates } from '../streams.js';
 import { content, count } from '../format.js';
 import { Age, ClientLink, Command, LockLink, nothing, Panel, Problem, State } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';

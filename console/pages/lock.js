@@ -1,7 +1,8 @@
 // One lock: who holds it, since when and why, who waits, what is in the way, and what happened to it.
 
 import { html, useMemo } from '../vendor/htm-preact.js';
-import { isAnswer, useChanges, useResource, useSpaced } from '../live.js';
+import { isAnswer, useResource } from '../live.js';
+import { useChanges, useSpaced } from '../streams.js';
 import { name } from '../api.js';
 import { href } from '../router.js';
 import { cause, content, count, duration, LOSSES, plural } from '../format.js';

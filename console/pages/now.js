@@ -2,7 +2,8 @@
 
 import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { get, name } from '../api.js';
-import { AGAIN_MS, isAnswer, useNow, useResource, useStates } from '../live.js';
+import { AGAIN_MS, isAnswer, useNow, useResource } from '../live.js';
+import { useStates } from '../streams.js';
 import { href, refilter } from '../router.js';
 import { cause, count, duration, plural, rate } from '../format.js';
 import { findings } from '../findings.js';

@@ -1,7 +1,8 @@
 // Work that does not go on: waits beyond a bound, holds beyond a bound, rings that were refused, and locks that were lost.
 
 import { html, useEffect, useMemo, useState } from '../vendor/htm-preact.js';
-import { AGAIN_MS, useHistory, useResource, useStates } from '../live.js';
+import { AGAIN_MS, useHistory, useResource } from '../live.js';
+import { useStates } from '../streams.js';
 import { href, refilter } from '../router.js';
 import { content, count, duration, forInput, plural } from '../format.js';
 import { holds } from '../holds.js';

@@ -1,11 +1,30 @@
 // Members that die while a page is open: the page says so, and continues by itself.
 
 import assert from 'node:assert/strict';
-import { Client, Cluster, until } from './cluster.js';
+import { Client, Cluster, sleep, until } from './cluster.js';
 import { Page } from './browser.js';
 
 export async function stage(binary, opens) {
   return { cluster: opens(await Cluster.start(binary, 3)) };
+}
+
+/** What a page does when the browser shows it again, for instance because the computer slept: it reads everything. */
+const shownAgain = (page) => page.page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
+
+/** A page that looks for the ring of a deadlock, and gets no answer. The other searches of the past wait for that one. */
+async function searchesForRing(browser, cluster, client, named) {
+  const [one, other] = [await client.lease(`${named}-1`), await client.lease(`${named}-2`)];
+  await client.acquire(`${named}/a`, one);
+  await client.acquire(`${named}/b`, other);
+  await client.queue(`${named}/b`, one);
+  await assert.rejects(client.queue(`${named}/a`, other), /close a ring/);
+  const page = await Page.open(browser, cluster.url());
+  page.expected.push(/ERR_ABORTED/);
+  const held = [];
+  await page.page.route(/view=history&archive=true/, (route) => held.push(route));
+  await page.go('#/stuck');
+  await until('the page looks for the ring', async () => held.length > 0);
+  return { page, held };
 }
 
 export const tests = [
@@ -77,6 +96,34 @@ export const tests = [
       member.process.kill('SIGCONT');
     }
     await page.seesNot('Stale');
+    await page.close();
+  },
+
+  async function a_search_that_is_not_answered_stops_no_other_for_ever({ browser, cluster }) {
+    const client = new Client(cluster.url());
+    const { page, held } = await searchesForRing(browser, cluster, client, 'slow');
+    // Searches that wait for that one, longer than any read has.
+    await shownAgain(page);
+    await sleep(22_000);
+    for (const route of held.splice(0)) await route.continue().catch(() => undefined);
+    await page.page.unrouteAll({ behavior: 'ignoreErrors' });
+    const { token } = await client.acquire('slow/lost', await client.lease('slow'));
+    await client.ask('POST', '/v1/force', { lock: 'slow/lost', token, reason: 'after the silence', now: true });
+    await page.sees('after the silence');
+    await page.seesNot('Stale');
+    await page.close();
+  },
+
+  async function a_page_that_was_left_marks_nothing({ browser, cluster }) {
+    const client = new Client(cluster.url());
+    const { page } = await searchesForRing(browser, cluster, client, 'left');
+    await shownAgain(page);
+    await page.go('#/keys');
+    await page.sees('Written at revision');
+    // Longer than after which a read counts as late, and a mark is shown.
+    await sleep(6_000);
+    assert.ok(!(await page.text()).includes('Stale'), 'a read of the page before is late');
+    await page.page.unrouteAll({ behavior: 'ignoreErrors' });
     await page.close();
   },
 

@@ -63,6 +63,7 @@ const FILES: &[ConsoleFile] = files![
     "main.js",
     "api.js",
     "live.js",
+    "streams.js",
     "router.js",
     "format.js",
     "holds.js",
