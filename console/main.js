@@ -3,6 +3,7 @@
 import { html, render, useEffect, useRef, useState } from './vendor/htm-preact.js';
 import { actsAs, can, forgetPermissions, get, onSignedOut, signOut } from './api.js';
 import { freshness, isAnswer, store, useNow, useStore } from './live.js';
+import { leasesOf } from './leases.js';
 import { go, href, useRoute } from './router.js';
 import { duration } from './format.js';
 import { OpenDialog } from './acts.js';
@@ -59,13 +60,16 @@ function StaleBanner({ console }) {
     ${others.length > 0 && html`<div class="others">The same page at another member: ${others.map((member) => html`<a key=${member.member_id} href=${elsewhere(member.client_address)}>${member.name || member.member_id} (${member.client_address})</a> `)}</div>`}</div>`;
 }
 
+/** How many pages of leases are searched for a client of the very name before the page of the search is shown. */
+const SEEK_PAGES = 3;
+
 /** Finds the very lock, client or lease of a name, and shows a page of what is like it otherwise. */
 async function seek(wanted) {
   if (/^\d{15,20}$/.test(wanted)) return go('lease', wanted);
   const exact = await get('/v1/locks', { prefix: wanted, limit: 1, stale: true }).catch(() => undefined);
   if (exact && exact.locks[0] && exact.locks[0].lock === wanted) return go('lock', wanted);
-  const leases = await get('/v1/leases', { client: wanted, limit: 1, stale: true }).catch(() => undefined);
-  if (leases && leases.leases[0] && leases.leases[0].client === wanted) return go('client', wanted);
+  const leases = await leasesOf(wanted, { pages: SEEK_PAGES, enough: 1 }).catch(() => undefined);
+  if (leases && leases.found.length > 0) return go('client', wanted);
   return go('search', wanted);
 }
 

@@ -1,13 +1,20 @@
 // One client, or one lease: everything it holds and awaits, and what it lost.
 
 import { html, useMemo } from '../vendor/htm-preact.js';
-import { useHistory, useResource } from '../live.js';
+import { useHistory, useRead, useResource } from '../live.js';
+import { leasesOf, locksOf } from '../leases.js';
 import { name } from '../api.js';
 import { content, duration, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, Choice, ClientLink, Command, Empty, Field, Further, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, TtlBar } from '../parts/basic.js';
+import { Age, Choice, ClientLink, Command, Empty, Field, Further, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, Some, TtlBar } from '../parts/basic.js';
 import { LossTable } from './lock.js';
+
+/** How many leases of a client, and how many locks and keys of a lease, are shown at first. */
+const LEASES = 50;
+const ITEMS = 100;
+/** So long after a search that took one page it is made again, and so much longer after one that took more. */
+const SEARCH_MS = 2000;
 
 /** Who is in the way of a wait. */
 function Why({ lock, lease }) {
@@ -27,9 +34,9 @@ function LeaseCard({ lease, at, console }) {
     <div class="lease-line"><${TtlBar} ttl=${lease.ttl_ms} left=${lease.left_ms} at=${at} label=${`Time left of lease ${lease.lease}`} />
       <span class="dim">ends in <${Left} ms=${lease.left_ms} at=${at} /> unless renewed (ttl ${duration(lease.ttl_ms)})</span></div>
     <dl class="wide">
-      <${Field} label="Holds">${lease.holds.length ? lease.holds.slice(0, 100).map((hold) => html`<span class="item"><${LockLink} lock=${hold.lock} /> <span class="dim num">token ${hold.token}</span></span>`) : html`<span class="dim">nothing</span>`}<//>
-      <${Field} label="Waits for">${lease.waits.length ? lease.waits.slice(0, 100).map((wait, index) => html`<span class="item"><${LockLink} lock=${wait.lock} />${index < 5 && html`<${Why} lock=${wait.lock} lease=${lease.lease} />`}</span>`) : html`<span class="dim">nothing</span>`}<//>
-      ${lease.keys.length > 0 && html`<${Field} label="Keys">${lease.keys.slice(0, 20).join(', ')}${lease.keys.length > 20 ? ` and ${lease.keys.length - 20} more` : ''}<//>`}
+      <${Field} label="Holds">${lease.holds.length ? html`<${Some} of=${lease.holds} most=${ITEMS} each=${(hold) => html`<span class="item"><${LockLink} lock=${hold.lock} /> <span class="dim num">token ${hold.token}</span></span>`} />` : html`<span class="dim">nothing</span>`}<//>
+      <${Field} label="Waits for">${lease.waits.length ? html`<${Some} of=${lease.waits} most=${ITEMS} each=${(wait, index) => html`<span class="item"><${LockLink} lock=${wait.lock} />${index < 5 && html`<${Why} lock=${wait.lock} lease=${lease.lease} />`}</span>`} />` : html`<span class="dim">nothing</span>`}<//>
+      ${lease.keys.length > 0 && html`<${Field} label="Keys">${html`<${Some} of=${lease.keys} most=${ITEMS} each=${(key) => html`<span class="item">${key}</span>`} />`}<//>`}
     </dl>
     <div class="acts"><${ActButton} label="Revoke lease…" danger allowed=${may} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//></div>
   </article>`;
@@ -46,21 +53,22 @@ function Losses({ client }) {
 
 /** What a client holds of the locks that the caller may read, which need not be allowed to see its leases. */
 function Visible({ client }) {
-  const { data, at, error } = useResource('/v1/locks', { client, limit: 200, stale: true }, 5000);
-  const own = (data ? data.locks : []).flatMap((it) => it.holders.filter((holder) => holder.client === client).map((holder) => ({ lock: it.lock, holder })));
-  const waits = (data ? data.locks : []).filter((it) => it.waiting && !it.holders.some((holder) => holder.client === client));
+  const { data, at, error } = useRead(`locks of ${client}`, (signal, sent) => locksOf(client, { signal, sent }), (read) => 5000 * (read ? read.pages : 1));
+  const locks = data ? data.found : [];
+  const own = locks.flatMap((it) => it.holders.filter((holder) => holder.client === client).map((holder) => ({ lock: it.lock, holder })));
+  const waits = locks.filter((it) => it.waiting && !it.holders.some((holder) => holder.client === client));
   return html`<${Panel} title="Locks that you may see" id="visible">
     <${Problem} error=${error} />
     ${data && !own.length && html`<${Empty}>It holds no lock that you may see.<//>`}
-    ${own.length > 0 && html`<ul class="then">${own.map(({ lock, holder }) => html`<li key=${`${lock} ${holder.token}`}><${LockLink} lock=${lock} /> <span class="dim">held for <${Age} ms=${holder.held_ms} at=${at} />, token ${holder.token}</span></li>`)}</ul>`}
-    ${waits.length > 0 && html`<p class="note">It, or a client whose name begins with its name, waits for ${waits.slice(0, 20).map((it) => html`<${LockLink} lock=${it.lock} /> `)}</p>`}
-    ${data && data.next && html`<p class="note">There are more locks than were read.</p>`}
+    ${own.length > 0 && html`<${Some} of=${own} most=${ITEMS} within=${(rows) => html`<ul class="then">${rows}</ul>`} each=${({ lock, holder }) => html`<li key=${`${lock} ${holder.token}`}><${LockLink} lock=${lock} /> <span class="dim">held for <${Age} ms=${holder.held_ms} at=${at} />, token ${holder.token}</span></li>`} />`}
+    ${waits.length > 0 && html`<${Some} of=${waits} most=${20} each=${(it) => html`<${LockLink} lock=${it.lock} /> `} within=${(rows) => html`<p class="note">It, or a client whose name begins with its name, waits for ${rows}</p>`} />`}
+    ${data && !data.whole && html`<p class="note">There are more locks than were read.</p>`}
   <//>`;
 }
 
 export function Client({ about: client, console }) {
-  const { data, at, error } = useResource('/v1/leases', { client, limit: 200 }, 2000);
-  const leases = data ? data.leases.filter((lease) => lease.client === client) : [];
+  const { data, at, error } = useRead(`leases of ${client}`, (signal, sent) => leasesOf(client, { signal, sent }), (read) => SEARCH_MS * (read ? read.pages : 1));
+  const leases = data ? data.found : [];
   const held = leases.reduce((sum, lease) => sum + lease.holds.length, 0);
   const awaited = leases.reduce((sum, lease) => sum + lease.waits.length, 0);
   return html`<h1 tabindex="-1"><span class="kind">Client</span> <span class="name">${client}</span></h1>
@@ -70,7 +78,8 @@ export function Client({ about: client, console }) {
       ? `It has ${plural(leases.length, 'lease')}, holds ${plural(held, 'lock')} and waits for ${awaited || 'none'}.`
       : nothing(console, 'It has no lease now: it holds nothing and waits for nothing.', 'It has no lease that you may see. The leases of others are shown to callers with the verb read for the cluster.')}</p>`}
     ${!console.readsAll && html`<${Visible} client=${client} />`}
-    <div class="holders">${leases.map((lease) => html`<${LeaseCard} key=${lease.lease} lease=${lease} at=${at} console=${console} />`)}</div>
+    ${data ? !data.whole && html`<p class="note">There are more leases than were searched: this client may have others.</p>` : !error && html`<p class="loading">Loading…</p>`}
+    <${Some} of=${leases} most=${LEASES} within=${(cards) => html`<div class="holders">${cards}</div>`} each=${(lease) => html`<${LeaseCard} key=${lease.lease} lease=${lease} at=${at} console=${console} />`} />
     <${Losses} client=${client} />`;
 }
 

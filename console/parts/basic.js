@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { useNow } from '../live.js';
 import { href } from '../router.js';
-import { duration, local, quoted, utc } from '../format.js';
+import { count, duration, local, quoted, utc } from '../format.js';
 
 /** A duration that goes on: `ms` long when it was read at `at`. */
 export function Age({ ms, at }) {
@@ -162,6 +162,14 @@ export function Further({ further, reading }) {
 
 /** The console of another member, with the page that is shown here. */
 export const elsewhere = (address) => `${location.protocol}//${address}/${location.hash}`;
+
+/** The first of some things, and a button for the others: `each` shows one of them, `within` what they are in. */
+export function Some({ of: list, most, each, within = (rows) => rows }) {
+  const [shown, show] = useState(most);
+  const left = list.length - shown;
+  return html`${within(list.slice(0, shown).map(each))}
+    ${left > 0 && html`<p class="note">${count(shown)} of ${count(list.length)} are shown. <button class="quiet" onClick=${() => show(shown + most)}>Show ${count(Math.min(most, left))} more</button></p>`}`;
+}
 
 export function Empty({ children }) {
   return html`<p class="empty">${children}</p>`;

@@ -129,6 +129,28 @@ export const tests = [
     await page.close();
   },
 
+  async function a_client_is_found_behind_many_whose_names_begin_like_its_own({ browser, cluster, client }) {
+    const lease = await client.lease('waiter');
+    const names = Array.from({ length: 150 }, (_, at) => `found/${String(at).padStart(3, '0')}`);
+    for (let at = 0; at < names.length; at += 50) await client.ask('POST', '/v1/locks', { lease, locks: names.slice(at, at + 50) });
+    // The leases before and behind it in the order of their ids: some of them are on earlier pages whatever its id is.
+    const others = await Promise.all(Array.from({ length: 20 }, () => client.lease('waiter')));
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/client/waiter');
+    await page.sees(`It has ${others.length + 1} leases, holds 150 locks and waits for none.`);
+    await page.sees('100 of 150 are shown.');
+    await page.page.getByRole('button', { name: 'Show 50 more' }).click();
+    await page.seesNot('are shown.');
+    assert.equal(await page.page.locator('dd a.name[href^="#/lock/found"]').count(), 150);
+    // The search goes to the very client too, not to the first whose name begins so.
+    await page.page.fill('form.search input', 'waiter');
+    await page.page.keyboard.press('Enter');
+    await page.page.waitForFunction(() => location.hash === '#/client/waiter');
+    assert.deepEqual(await page.violations(), []);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
   async function an_open_page_asks_for_little({ browser, cluster }) {
     for (const [hash, text] of [['#/', 'Longest waits'], ['#/lock/queue', 'clients wait']]) {
       const page = await Page.open(browser, cluster.url());

@@ -64,6 +64,7 @@ const FILES: &[ConsoleFile] = files![
     "api.js",
     "live.js",
     "streams.js",
+    "leases.js",
     "router.js",
     "format.js",
     "holds.js",
