@@ -4,7 +4,7 @@
 use crate::pages::{pages, root};
 
 /// Commands that no test runs as they are written: the page, what the command begins with, and why.
-const NOT_RUN: [(&str, &str, &str); 52] = [
+const NOT_RUN: [(&str, &str, &str); 49] = [
     ("README.md", "cargo ", "it builds a release, or runs all tests"),
     ("README.md", "tenure dev", "it runs until Ctrl-C: `dev.rs`"),
     ("README.md", "tenure run deploy", "in terminals of their own: `basics.rs` of `run`"),
@@ -15,9 +15,6 @@ const NOT_RUN: [(&str, &str, &str); 52] = [
         "cargo xtask bench",
         "it takes long: `benches.rs` of `bench` has a part",
     ),
-    ("docs/fencing.md", "tenure fence proxy", "guides/proxy.md starts a proxy"),
-    ("docs/fencing.md", "tenure store", "guides/store.md starts a store"),
-    ("docs/fencing.md", "curl -X PUT", "guides/store.md writes to a store"),
     ("docs/operate/install.md", "cargo build", "it builds a release"),
     ("docs/operate/install.md", "sudo ", "it needs root, and systemd"),
     ("docs/operate/install.md", "journalctl", "it needs systemd"),

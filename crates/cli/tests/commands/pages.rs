@@ -250,7 +250,7 @@ fn commands(code: &str) -> Vec<Vec<&str>> {
 fn every_command_that_a_page_shows_exists() {
     let reference = reference();
     let docs = root().join("docs");
-    let others = ["guides", "internals", "reference"];
+    let others = ["fences", "guides", "internals", "reference"];
     let folders = FOLDERS.iter().chain(&others).map(|folder| docs.join(folder));
     let all = folders.chain([root(), docs.clone()]).flat_map(|folder| pages(&folder));
     let (mut seen, mut wrong) = (0, Vec::new());

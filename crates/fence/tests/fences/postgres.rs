@@ -279,7 +279,7 @@ fn others_run_the_statement_themselves(database: &Database) {
     });
 }
 
-/// The example of `docs/fencing.md`, word for word: A pauses, B takes the lock and writes, A wakes up.
+/// The example of `docs/fences/postgresql.md`, word for word: A pauses, B takes the lock and writes, A wakes up.
 fn so_do_users_of_sqlx(database: &Database) {
     #[rustfmt::skip]
     async fn pay(pool: &sqlx::PgPool, token: tenure_fence::Token) -> Result<(), sqlx::Error> {
@@ -291,7 +291,7 @@ fn so_do_users_of_sqlx(database: &Database) {
         tx.commit().await?;
         Ok(())
     }
-    let guide = include_str!("../../../../docs/fencing.md");
+    let guide = include_str!("../../../../docs/fences/postgresql.md");
     let text = include_str!("postgres.rs");
     let example =
         guide.split("with `sqlx`:\n\n```rust\n").nth(1).unwrap().split("```").next().unwrap();

@@ -207,7 +207,7 @@ fn the_guide_has_every_fence() {
     let guide = include_str!("../../../../docs/fencing.md");
     let fences = guide.split("\n## The fences\n").nth(1).unwrap();
     let fences = fences.split("\n## ").next().unwrap();
-    let titles = fences.lines().filter_map(|line| line.strip_prefix("### "));
+    let titles = fences.lines().filter_map(|line| line.strip_prefix("| [")?.split(']').next());
     let mut ours: Vec<&str> = EVERY.iter().map(|(name, _)| *name).collect();
     let mut theirs: Vec<&str> = titles.collect();
     ours.sort_unstable();
