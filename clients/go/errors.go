@@ -302,6 +302,28 @@ func (e *InvalidError) Effect() Effect { return EffectNone }
 // Retryable implements [Error].
 func (e *InvalidError) Retryable() bool { return false }
 
+// A FenceError says that the fence at the resource did not accept the token of a new holder: see [Fence]. The client gives
+// the lock back, and no work has begun.
+type FenceError struct {
+	// Lock is the lock whose fence was not raised.
+	Lock string
+	// Err is what the function that raises the fence returned, or that it did not end in time.
+	Err error
+}
+
+func (e *FenceError) Error() string {
+	return fmt.Sprintf("tenure: the fence of lock `%s` was not raised: %v", e.Lock, e.Err)
+}
+
+// Unwrap returns the error of the fence.
+func (e *FenceError) Unwrap() error { return e.Err }
+
+// Effect implements [Error].
+func (e *FenceError) Effect() Effect { return EffectNone }
+
+// Retryable implements [Error].
+func (e *FenceError) Retryable() bool { return false }
+
 // A CompactedError says that the history does not reach back to the revision that a watch asked for.
 type CompactedError struct {
 	// Floor is the oldest revision that is kept.

@@ -350,7 +350,8 @@ func (h *hold) finish(ctx context.Context) error {
 	return lease.farewell(ctx, tokens)
 }
 
-// raised raises the fence at the resource for every lock, or gives the locks back.
+// raised raises the fence at the resource for every lock, or gives the locks back. A loss of the lock and the end of the
+// caller's context are reported as such, whatever the fence made of them.
 func (g *Guard) raised(ctx context.Context, raise func(context.Context, GrantedLock) error) (*Guard, error) {
 	accepted := false
 	defer func() {
@@ -359,15 +360,24 @@ func (g *Guard) raised(ctx context.Context, raise func(context.Context, GrantedL
 			g.once.Do(func() { g.hold.finishInBackground(ctx) })
 		}
 	}()
-	merged, end := g.workContext(ctx)
+	within := g.hold.lease.client.config.Timeout
+	late := fmt.Errorf("the fence did not end within %s: %w", seconds(within), context.DeadlineExceeded)
+	limited, stop := context.WithTimeoutCause(ctx, within, late)
+	defer stop()
+	merged, end := g.workContext(limited)
 	defer end()
 	for _, lock := range g.Locks() {
 		err := raise(merged, lock)
-		if err == nil {
-			err = g.Check()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("tenure: the fence at the resource refused the token of lock `%s`: %w", lock.Name, err)
+		switch lost := g.hold.check(); {
+		case lost != nil:
+			return nil, joined(lost, err)
+		case ctx.Err() != nil:
+			return nil, cancelled(ctx, EffectNone)
+		case err == nil:
+		case context.Cause(limited) == late:
+			return nil, &FenceError{Lock: lock.Name, Err: late}
+		default:
+			return nil, &FenceError{Lock: lock.Name, Err: err}
 		}
 	}
 	accepted = true

@@ -5,6 +5,7 @@ package tenure_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -370,10 +371,67 @@ func TestAFenceIsRaisedBeforeTheGuardIsHandedOut(t *testing.T) {
 	no := errors.New("no")
 	_, err = client.Lock(context.Background(), "ledger", tenure.Fence(
 		func(context.Context, tenure.GrantedLock) error { return no }))
-	if !errors.Is(err, no) {
+	var refused *tenure.FenceError
+	if !errors.Is(err, no) || !errors.As(err, &refused) || refused.Lock != "ledger" ||
+		tenure.EffectOf(err) != tenure.EffectNone {
 		t.Fatal(err)
 	}
 	release(t, lock(t, client, "ledger", tenure.Wait(5*time.Second)))
+}
+
+func TestALossWhileAFenceIsRaisedIsReportedAsALoss(t *testing.T) {
+	t.Parallel()
+	client, other, name := open(t, devcluster.Address(), "ana"), open(t, devcluster.Address(), "ben"), deploy(t)
+	own := errors.New("the connection is closed")
+	for _, ends := range []func(error) error{
+		func(error) error { return nil },
+		func(ended error) error { return ended },
+		func(error) error { return own },
+	} {
+		var of tenure.Token
+		_, err := client.Lock(context.Background(), name, tenure.Fence(
+			func(ctx context.Context, lock tenure.GrantedLock) error {
+				of = lock.Token
+				if err := other.Force(ctx, lock.Name, lock.Token, "stuck"); err != nil {
+					return err
+				}
+				<-ctx.Done()
+				return ends(ctx.Err())
+			}))
+		var lost *tenure.LostError
+		var fence *tenure.FenceError
+		if !errors.As(err, &lost) || lost.Cause != tenure.CauseForced || lost.By != "ben" || lost.Token != of ||
+			errors.As(err, &fence) {
+			t.Fatalf("%T %v", err, err)
+		}
+	}
+	release(t, lock(t, client, name, tenure.Wait(5*time.Second)))
+}
+
+func TestAFenceHasTheTimeOfItsCallerOrOfAnyRequest(t *testing.T) {
+	t.Parallel()
+	name := deploy(t)
+	client := openWith(t, context.Background(), tenure.Config{
+		Addresses: []string{devcluster.Address()}, Name: "ana", Timeout: time.Second,
+	})
+	forEver := tenure.Fence(func(ctx context.Context, _ tenure.GrantedLock) error {
+		<-ctx.Done()
+		return errors.New("interrupted")
+	})
+	_, err := client.Lock(context.Background(), name, forEver, tenure.Wait(5*time.Second))
+	var fence *tenure.FenceError
+	if !errors.As(err, &fence) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "within 1") {
+		t.Fatalf("%T %v", err, err)
+	}
+	limited, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, err = client.Lock(limited, name, forEver, tenure.Wait(5*time.Second))
+	var cancelled *tenure.CancelledError
+	if !errors.As(err, &cancelled) || !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &fence) ||
+		tenure.EffectOf(err) != tenure.EffectNone {
+		t.Fatalf("%T %v", err, err)
+	}
+	release(t, lock(t, client, name, tenure.Wait(5*time.Second)))
 }
 
 func TestAFenceThatPanicsGivesTheLockBack(t *testing.T) {

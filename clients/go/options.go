@@ -129,7 +129,9 @@ func Independent() LockOption { return func(o *lockOptions) { o.independent = tr
 func OnQueued(tell func(ahead int)) LockOption { return func(o *lockOptions) { o.onQueued = tell } }
 
 // Fence raises the highest token seen at the resource before the guard is handed out. If raise fails, the lock is given
-// back and the request fails with that error. The context ends with the caller's, and when the lock is lost.
+// back and the request fails with a [*FenceError]. The context of raise ends with the caller's, after [Config.Timeout], and
+// when the lock is lost. A lock that is lost meanwhile fails the request with a [*LostError], and a caller's context that
+// has ended with a [*CancelledError], whatever raise returns.
 func Fence(raise func(ctx context.Context, lock GrantedLock) error) LockOption {
 	return func(o *lockOptions) { o.fence = raise }
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 import warnings
 from typing import List
 
@@ -52,6 +53,56 @@ def test_a_lock_that_is_lost_meanwhile_is_not_handed_out(client: Client, other: 
     with pytest.raises(Lost) as lost:
         client.lock("raise/taken", fence=lose).acquire()
     assert lost.value.cause == "forced"
+
+
+def test_a_fence_that_fails_because_the_lock_is_lost_is_a_loss(server: DevServer, client: Client, other: Client) -> None:
+    own = OSError("the connection is closed")
+
+    def lose(lock: HeldLock) -> None:
+        other.force(lock.name, lock.token, "stuck", now=True)
+        other.lock(lock.name).acquire().release()
+        raise own
+
+    with pytest.raises(Lost) as lost:
+        client.lock("raise/closed", fence=lose).acquire()
+    assert (lost.value.cause, lost.value.by) == ("forced", "other")
+    assert lost.value.__cause__ is own
+
+    async def lose_async(lock: HeldLock) -> None:
+        await asyncio.to_thread(other.force, lock.name, lock.token, "stuck")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise own from None
+
+    async def run() -> None:
+        async with aio.Client(server.address, name="aio") as mine:
+            for fence in (lose, lose_async):
+                with pytest.raises(Lost) as failed:
+                    await mine.lock("raise/closed", wait=5.0, fence=fence).acquire()
+                assert failed.value.cause == "forced"
+
+    asyncio.run(run())
+    assert is_free(client, "raise/closed")
+
+
+def test_a_fence_in_a_thread_that_takes_longer_than_the_callers_limit_is_a_timeout(client: Client) -> None:
+    def slow(_: HeldLock) -> None:
+        time.sleep(0.4)
+
+    def fails(lock: HeldLock) -> None:
+        slow(lock)
+        raise OSError("no answer")
+
+    for fence in (slow, fails):
+        with pytest.raises(Timeout) as late:
+            client.lock("raise/slow", timeout=0.3, fence=fence).acquire()
+        assert late.value.effect == "none"
+    raised: List[HeldLock] = []
+    with pytest.raises(Timeout):
+        client.lock("raise/slow", "raise/slower", timeout=0.3, fence=lambda lock: (raised.append(lock), slow(lock))).acquire()
+    assert [lock.name for lock in raised] == ["raise/slow"]
+    assert is_free(client, "raise/slow")
 
 
 def test_a_fence_for_which_no_time_is_left_is_not_begun(server: DevServer, client: Client) -> None:

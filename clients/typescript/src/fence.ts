@@ -18,10 +18,10 @@ export async function fenced(core: Core, ask: LockRequest, acquiring: Promise<Gu
   const untilMs = Math.min(nowMs() + core.settings.timeoutMs, timeoutAt);
   const ending = new AbortController();
   const cancel = (): void => ending.abort(signal?.reason);
-  const lost = (): void => ending.abort(guard.signal.reason);
+  const stop = (): void => ending.abort(guard.signal.reason);
   const alarm = new Alarm(untilMs, () => ending.abort(late(timeoutAt <= untilMs ? timeoutMs : undefined, core)));
   signal?.addEventListener("abort", cancel);
-  guard.signal.addEventListener("abort", lost);
+  guard.signal.addEventListener("abort", stop);
   const ended = new Promise<never>((_, reject) => {
     ending.signal.addEventListener("abort", () => reject(ending.signal.reason));
   });
@@ -39,14 +39,25 @@ export async function fenced(core: Core, ask: LockRequest, acquiring: Promise<Gu
     }
     return guard;
   } catch (error) {
+    const lost = error instanceof FenceFailed ? lossOf(guard) : undefined;
     ending.abort(error);
     // No work has begun. What the release reports does not count: the lease ends with its time.
     void guard.release().catch(() => undefined);
-    throw error instanceof FenceFailed && guard.signal.reason instanceof Lost ? guard.signal.reason : error;
+    throw lost ?? error;
   } finally {
     alarm.cancel();
     signal?.removeEventListener("abort", cancel);
-    guard.signal.removeEventListener("abort", lost);
+    guard.signal.removeEventListener("abort", stop);
+  }
+}
+
+/** The loss of the lock by the clock of this moment: a fence may notice it before the client is told. */
+function lossOf(guard: Guard): Lost | undefined {
+  try {
+    guard.check();
+    return undefined;
+  } catch (error) {
+    return error instanceof Lost ? error : undefined;
   }
 }
 

@@ -67,3 +67,24 @@ test("a fence has the time of a request, and ends with the caller's signal, time
   await assert.rejects(client.lock("slow", { fence }), (error) => error instanceof Lost && error.cause === "forced");
   await isFree("slow");
 });
+
+test("a fence that fails because the lock is lost, or after the time, is a loss and a timeout", async () => {
+  const closed = new Error("the connection is closed");
+  const ended = (signal) => new Promise((resolve) => signal.addEventListener("abort", resolve));
+  const lose = async (lock, signal) => {
+    await client.force(lock.name, { token: lock.token, reason: "stuck" });
+    await ended(signal);
+    throw closed;
+  };
+  await assert.rejects(client.lock("closed", { fence: lose }), (error) => error instanceof Lost && error.cause === "forced");
+  await isFree("closed");
+  const late = async (_, signal) => {
+    await ended(signal);
+    throw closed;
+  };
+  const timedOut = (error) => error instanceof Timeout && error.effect === "none";
+  await assert.rejects(client.lock("closed", { fence: late, timeout: 100 }), timedOut);
+  const deaf = () => new Promise(() => undefined);
+  await assert.rejects(client.lock("closed", { fence: deaf, timeout: 100 }), timedOut);
+  await isFree("closed");
+});

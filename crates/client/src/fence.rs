@@ -8,6 +8,7 @@ use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tenure_types::Refusal;
 use tokio::time::Instant;
 
 use crate::ask::LockAsk;
@@ -95,7 +96,10 @@ where
 impl LockAsk {
     /// Raises the floor at the resource after the lock is granted and before the guard is returned: from then on the
     /// previous holder cannot write. If that fails, or takes longer than the client's timeout, the client releases the
-    /// lock and returns [`Error::Fence`]. If no member can be reached for the release, the lock ends with its lease.
+    /// lock and returns [`Error::Fence`]. If it takes longer than the request's own [`timeout`](Self::timeout), the error
+    /// is that of the end of a wait, [`Refusal::WaitTimeout`](crate::Refusal::WaitTimeout). If the lock is lost meanwhile,
+    /// the error is [`Error::Lost`], whatever the fence reports. If no member can be reached for the release, the lock
+    /// ends with its lease.
     ///
     /// ```no_run
     /// # async fn raise(lock: tenure::Lock) -> Result<(), std::io::Error> { Ok(()) }
@@ -131,9 +135,10 @@ pub(crate) async fn fenced(
 ) -> Result<Guard, Error> {
     let within = guard.held().shared.settings.timeout;
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    let within = left.map_or(within, |left| left.min(within));
-    let raised = match tokio::time::timeout(within, guard.fence(fence)).await {
+    let limit = left.filter(|left| *left < within);
+    let raised = match tokio::time::timeout(limit.unwrap_or(within), guard.fence(fence)).await {
         Ok(raised) => raised,
+        Err(_) if limit.is_some() => Err(Error::Refused(Refusal::WaitTimeout)),
         Err(_) => {
             let why: FenceError = format!("no answer within {within:.1?}").into();
             Err(Error::Fence(why.into()))

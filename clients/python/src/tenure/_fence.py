@@ -3,9 +3,10 @@
 from contextlib import contextmanager
 from typing import Callable, Iterator, Optional
 
+from ._clock import boot_us
 from ._guards import GuardCore
 from ._held import HeldLock
-from .errors import FenceFailed
+from .errors import FenceFailed, Timeout
 
 Fence = Callable[[HeldLock], object]
 
@@ -21,23 +22,41 @@ def given_back(core: GuardCore) -> Iterator[None]:
 
 
 @contextmanager
-def refusing(lock: HeldLock) -> Iterator[None]:
-    """Turns an exception of the fence into that of the request."""
+def refusing(core: GuardCore, lock: HeldLock) -> Iterator[None]:
+    """Turns an exception of the fence into that of the request: the loss, if the lock is lost by then."""
     try:
         yield
     except Exception as error:
+        lost = core.check()
+        if lost is not None:
+            raise lost from error
         raise FenceFailed(f"the fence of lock `{lock.name}` was not raised: {error}", lock.name) from error
 
 
-def raise_for(core: GuardCore, fence: Optional[Fence]) -> GuardCore:
-    """Raises the fence for every lock in this thread, or gives the locks back. Nothing can stop it in a thread."""
+def raise_for(core: GuardCore, fence: Optional[Fence], until_us: Optional[int]) -> GuardCore:
+    """Raises the fence for every lock in this thread, or gives the locks back.
+
+    The limit of the caller cannot stop a fence in a thread: it ends the request before the next fence, and once a fence
+    has ended.
+    """
     if fence is None:
         return core
     with given_back(core):
         for lock in core.locks:
-            with refusing(lock):
-                fence(lock)
+            _check_time(until_us)
+            try:
+                with refusing(core, lock):
+                    fence(lock)
+            except FenceFailed as failed:
+                _check_time(until_us, failed.__cause__)
+                raise
             lost = core.check()
             if lost is not None:
                 raise lost
+            _check_time(until_us)
     return core
+
+
+def _check_time(until_us: Optional[int], failed: Optional[BaseException] = None) -> None:
+    if until_us is not None and boot_us() >= until_us:
+        raise Timeout("the fence was not raised in time; the lock is given back") from failed

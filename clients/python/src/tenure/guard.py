@@ -12,6 +12,7 @@ from . import _hand_on, _native, _operations
 from ._acquire import acquire
 from ._ask import ANY, Ask, Value
 from ._base import BaseGuard, BaseLease
+from ._clock import boot_us
 from ._engine import Engine
 from ._fence import raise_for
 from ._guards import GuardCore
@@ -201,7 +202,8 @@ class Lock:
         engine, held = self._engine(), self._held
         if held is not None and held.engine.is_forked:
             raise Lost(held.state.loss or Loss("forked"))
-        return raise_for(engine.submit(lambda: acquire(engine, ask, held)).wait(), ask.fence)
+        until_us = None if ask.timeout_us is None else boot_us() + ask.timeout_us
+        return raise_for(engine.submit(lambda: acquire(engine, ask, held)).wait(), ask.fence, until_us)
 
     def try_acquire(self) -> Optional[Guard]:
         """Does not queue. Returns `None` if another client holds it."""

@@ -1,8 +1,9 @@
 //! Tests locks whose resource has a fence.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tenure::{Cause, Error, Urgency};
+use tenure::{Cause, Client, Error, Refusal, Urgency};
 use tenure_fence::files::FileFence;
 
 use super::Alone;
@@ -72,4 +73,37 @@ async fn a_client_that_the_fence_refuses_gives_the_lock_back() {
     let lost = asking.await.unwrap().unwrap_err();
     let Error::Lost(lost) = &lost else { panic!("{lost:?}") };
     assert_eq!(lost.cause(), Cause::Forced);
+}
+
+#[tokio::test]
+async fn a_fence_has_the_time_of_the_request_or_of_any_request() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let for_ever = |_: tenure::Lock| std::future::pending::<Result<(), std::io::Error>>();
+    let limited = client.lock("ledger").timeout(Duration::from_millis(200)).fence(for_ever).await;
+    assert!(matches!(&limited, Err(Error::Refused(Refusal::WaitTimeout))), "{limited:?}");
+    let address = member.running.clients.to_string();
+    let hasty =
+        Client::builder().address(address).timeout(Duration::from_secs(1)).connect().await.unwrap();
+    let late = hasty.lock("ledger").wait(Duration::from_secs(5)).fence(for_ever).await;
+    let Err(Error::Fence(why)) = &late else { panic!("{late:?}") };
+    assert_eq!(why.to_string(), "no answer within 1.0s");
+    client.lock("ledger").wait(Duration::from_secs(5)).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fence_that_fails_because_the_lock_is_lost_is_a_loss() {
+    let member = Alone::start();
+    let (client, other) = (member.client("a").await, member.client("b").await);
+    let lose = move |lock: tenure::Lock| {
+        let other = other.clone();
+        async move {
+            other.force("ledger", lock.token, "stuck", Urgency::Now).await.unwrap();
+            other.lock("ledger").await.unwrap().release().await.unwrap();
+            Err(std::io::Error::other("the connection is closed"))
+        }
+    };
+    let lost = client.lock("ledger").fence(lose).await;
+    let Err(Error::Lost(lost)) = &lost else { panic!("{lost:?}") };
+    assert_eq!((lost.cause(), lost.by()), (Cause::Forced, Some("b")));
 }

@@ -378,7 +378,7 @@ async def _raise_for(core: GuardCore, fence: Fence, left_us: Optional[int]) -> N
 
     async def raise_all() -> None:
         for lock in core.locks:
-            with refusing(lock):
+            with refusing(core, lock):
                 raised = fence(lock)
                 if inspect.isawaitable(raised):
                     await raised

@@ -2,10 +2,15 @@ package dev.tenure.client;
 
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Supplier;
 
-/** Raises a fence in this thread, which is interrupted when the time is over or the request is cancelled. */
+/**
+ * Raises a fence in this thread, which is interrupted when the time is over, the lock is lost or the request is cancelled.
+ * A fence that does not react to the interrupt does not hold up its request.
+ */
 final class FenceThread {
   private final ReentrantLock lock = new ReentrantLock();
   private final Thread thread = Thread.currentThread();
@@ -17,15 +22,28 @@ final class FenceThread {
   /**
    * Raises the fence for every lock of the guard.
    *
-   * @throws FenceException if the fence refuses, or does not end in time
+   * @param within how long the fence may take
+   * @param late makes the exception of a fence that takes longer
+   * @param request fails as soon as the time is over or the lock is lost, also if the fence goes on
+   * @throws FenceException if the fence refuses
    * @throws LostException if the lock is lost meanwhile
    */
-  static void raise(Guard guard, Fence fence, Duration within, CompletableFuture<Guard> request) {
+  static void raise(Guard guard, Fence fence, Duration within, Supplier<TenureException> late, CompletableFuture<Guard> request) {
     FenceThread raising = new FenceThread();
+    Executor callbacks = guard.callbacks();
     CompletableFuture<Void> over = new CompletableFuture<Void>().orTimeout(within.toNanos(), TimeUnit.NANOSECONDS);
-    over.whenComplete((nothing, late) -> raising.interrupt());
+    over.whenComplete((nothing, passed) -> {
+      raising.interrupt();
+      if (passed != null) {
+        callbacks.execute(() -> request.completeExceptionally(late.get()));
+      }
+    });
     request.whenComplete((nothing, cancelled) -> raising.interrupt());
-    boolean late = false;
+    guard.onLost(lost -> {
+      if (raising.isWorking()) {
+        request.completeExceptionally(new LostException(lost));
+      }
+    });
     try {
       guard.run(it -> {
         for (HeldLock lock : it.locks()) {
@@ -35,13 +53,23 @@ final class FenceThread {
     } catch (LostException lost) {
       throw lost;
     } catch (Throwable refused) {
-      // Also an Error, such as a failed assertion: the thread is the client's, so nobody else would learn of it.
-      late = raising.end();
-      String why = late ? "it did not end within " + within.toMillis() + "ms" : String.valueOf(refused.getMessage());
-      throw new FenceException("the fence of " + guard.name() + " was not raised: " + why, late ? null : refused);
+      // Also an Error, such as a failed assertion: the client owns the thread, so the caller would not learn of it.
+      if (raising.end()) {
+        throw late.get();
+      }
+      throw new FenceException("the fence of " + guard.name() + " was not raised: " + refused.getMessage(), refused);
     } finally {
       raising.end();
       over.complete(null);
+    }
+  }
+
+  private boolean isWorking() {
+    lock.lock();
+    try {
+      return working;
+    } finally {
+      lock.unlock();
     }
   }
 

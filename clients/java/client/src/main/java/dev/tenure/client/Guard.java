@@ -16,6 +16,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
@@ -193,6 +194,11 @@ public final class Guard implements AutoCloseable {
    */
   public <T, X extends Exception> T call(Work<T, X> work) throws X {
     return work(this, work);
+  }
+
+  /** Runs functions of the caller. */
+  Executor callbacks() {
+    return hold.core().callbacks;
   }
 
   private static <T, X extends Exception> T work(Guard guard, Work<T, X> work) throws X {

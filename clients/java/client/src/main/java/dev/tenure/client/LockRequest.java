@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.LongConsumer;
+import java.util.function.Supplier;
 
 /**
  * A request for a lock, or for several at once. Nothing is sent until {@link #acquire} or one of its siblings is called.
@@ -251,7 +252,9 @@ public final class LockRequest {
    * with {@link FenceException}.
    *
    * @param fence raises it; it runs on a thread of the client, which is interrupted when the time is over, the request is
-   *     cancelled or the lock is lost; one that does not react to interrupts holds the request up
+   *     cancelled or the lock is lost. The request then fails with {@link TimedOutException} (the time of {@link #timeout}),
+   *     {@link FenceException} (that of the client) or {@link LostException}, whatever the fence throws. A fence that does not
+   *     react to the interrupt goes on alone: the client gives the lock back once it has ended
    * @return this request
    */
   public LockRequest fence(Fence fence) {
@@ -334,14 +337,11 @@ public final class LockRequest {
     Duration within = core.settings.timeout();
     Duration left = ask.timeout == null ? within : ask.timeout.minusNanos(System.nanoTime() - began);
     boolean limited = left.compareTo(within) < 0;
-    try {
-      FenceThread.raise(guard, fence, limited ? left : within, to);
-    } catch (FenceException refused) {
-      if (limited && refused.getCause() == null) {
-        throw new TimedOutException(Effect.NONE, refused.getMessage());
-      }
-      throw refused;
-    }
+    Duration most = limited ? left : within;
+    String why = "the fence of " + guard.name() + " was not raised: it did not end within " + most.toMillis() + "ms";
+    Supplier<TenureException> late =
+        () -> limited ? new TimedOutException(Effect.NONE, why) : new FenceException(why, null);
+    FenceThread.raise(guard, fence, most, late, to);
   }
 
   /**

@@ -147,4 +147,51 @@ class FenceTest {
     assertEquals(Cause.FORCED, lost.lost().cause());
     assertFree("taken");
   }
+
+  @Test
+  void aFenceThatIgnoresItsInterruptDoesNotHoldUpItsRequest() throws Exception {
+    CountDownLatch ends = new CountDownLatch(1);
+    Fence deaf = lock -> {
+      while (true) {
+        try {
+          ends.await();
+          return;
+        } catch (InterruptedException ignored) {
+          // It goes on.
+        }
+      }
+    };
+    try {
+      FenceException late = assertThrows(FenceException.class, () -> client.request("deaf").fence(deaf).acquire());
+      assertTrue(late.getMessage().contains("1000ms"), late.getMessage());
+      Duration limit = Duration.ofMillis(200);
+      assertThrows(TimedOutException.class, () -> client.request("deaf 2").timeout(limit).fence(deaf).acquire());
+      LostException lost = assertThrows(LostException.class, () -> client.request("deaf 3").fence(lock -> {
+        client.force(lock.name(), lock.token(), "stuck");
+        deaf.raise(lock);
+      }).acquire());
+      assertEquals(Cause.FORCED, lost.lost().cause());
+      // The fence still runs under the lock.
+      assertTrue(client.tryLock("deaf").isEmpty());
+    } finally {
+      ends.countDown();
+    }
+    assertFree("deaf");
+    assertFree("deaf 2");
+    assertFree("deaf 3");
+  }
+
+  @Test
+  void aFenceThatFailsBecauseTheLockIsLostIsALoss() throws Exception {
+    LostException lost = assertThrows(LostException.class, () -> client.request("closed").fence(lock -> {
+      client.force(lock.name(), lock.token(), "stuck");
+      try {
+        FOREVER.raise(lock);
+      } catch (InterruptedException stopped) {
+        throw new IOException("the connection is closed", stopped);
+      }
+    }).acquire());
+    assertEquals(Cause.FORCED, lost.lost().cause());
+    assertFree("closed");
+  }
 }
