@@ -1,9 +1,9 @@
 // What the console can do, and what it says before it does it.
 
 import { html, useEffect, useState } from './vendor/htm-preact.js';
-import { act, actor, can, name } from './api.js';
+import { act, actor, can, isAnswer, name } from './api.js';
 import { duration } from './format.js';
-import { AGAIN_MS, isAnswer, store, useResource, useStore } from './live.js';
+import { AGAIN_MS, store, useResource, useStore } from './live.js';
 import { ActDialog } from './parts/dialog.js';
 import { Age, ClientLink, Left } from './parts/basic.js';
 

@@ -17,6 +17,9 @@ export class ApiError extends Error {
   }
 }
 
+/** Whether an error is an answer: a refusal. Nothing is stale because of it, and asking again does not help. */
+export const isAnswer = (error) => error.status >= 400 && error.status < 500 && error.status !== 429;
+
 const listeners = new Set();
 
 /** Calls back whenever a request is refused because the caller is not known. */

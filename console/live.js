@@ -1,7 +1,7 @@
 // Keeps what is shown up to date, and knows when it is not.
 
 import { useEffect, useRef, useState } from './vendor/htm-preact.js';
-import { get, memberNow } from './api.js';
+import { get, isAnswer, memberNow } from './api.js';
 
 /** A value that components follow. */
 export function store(value) {
@@ -74,8 +74,6 @@ export function source() {
 }
 
 export const words = (error) => `${error.message || error}${error.next ? `: ${error.next}` : ''}`;
-/** Whether an error is an answer: a refusal. Nothing is stale because of it, and asking again does not help. */
-export const isAnswer = (error) => error.status >= 400 && error.status < 500 && error.status !== 429;
 
 /** After so long without an answer what is shown counts as stale. */
 const LATE_MS = 3000;

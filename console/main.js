@@ -1,8 +1,8 @@
 // Starts the console: the frame around the pages, who is signed in, and whether what is shown is up to date.
 
 import { html, render, useEffect, useRef, useState } from './vendor/htm-preact.js';
-import { actsAs, can, forgetPermissions, get, onSignedOut, signOut } from './api.js';
-import { freshness, isAnswer, store, useNow, useStore } from './live.js';
+import { actsAs, can, forgetPermissions, get, isAnswer, onSignedOut, signOut } from './api.js';
+import { freshness, store, useNow, useStore } from './live.js';
 import { leasesOf } from './leases.js';
 import { go, href, useRoute } from './router.js';
 import { duration } from './format.js';

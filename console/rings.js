@@ -4,8 +4,7 @@
 // a caller that may see one lock need not see the others. Who held those locks and waited for them at that moment is in
 // the past of the locks and clients, of which a caller gets what it may read.
 
-import { get, name } from './api.js';
-import { isAnswer } from './live.js';
+import { get, isAnswer, name } from './api.js';
 
 /** The most steps of a ring, and the most searches for one. */
 const STEPS_MAX = 12;

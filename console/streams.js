@@ -1,8 +1,8 @@
 // Follows the member's streams of events, resumes them where they broke, and spaces what is read because of them.
 
 import { useEffect, useRef, useState } from './vendor/htm-preact.js';
-import { stream } from './api.js';
-import { isAnswer, source, words } from './live.js';
+import { isAnswer, stream } from './api.js';
+import { source, words } from './live.js';
 
 /** Without a byte for so long a stream counts as broken: the member sends its progress every ten seconds. */
 const SILENT_MS = 25_000;

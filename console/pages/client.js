@@ -4,28 +4,23 @@ import { html, useMemo } from '../vendor/htm-preact.js';
 import { useHistory, useRead, useResource } from '../live.js';
 import { leasesOf, locksOf } from '../leases.js';
 import { name } from '../api.js';
+import { requestsOf } from '../blocking.js';
 import { content, duration, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, Choice, ClientLink, Command, Empty, Field, Further, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, Some, TtlBar } from '../parts/basic.js';
+import { Age, ClientLink, Command, Empty, Field, Further, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, Some, TtlBar } from '../parts/basic.js';
+import { WhyItWaits } from '../parts/blocking.js';
 import { LossTable } from './lock.js';
 
 /** How many leases of a client, and how many locks and keys of a lease, are shown at first. */
 const LEASES = 50;
 const ITEMS = 100;
+/** How many leases have so many of their requests explained at first: each takes some reads every few seconds. */
+const EXPLAINED = 3;
 /** So long after a search that took one page it is made again, and so much longer after one that took more. */
 const SEARCH_MS = 2000;
 
-/** Who is in the way of a wait. */
-function Why({ lock, lease }) {
-  const { data, at } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 100 }, 5000);
-  if (!data || !data.lock) return null;
-  const holder = data.lock.holders[0];
-  const own = data.ahead.find((it) => it.lease === lease);
-  return html` <span class="dim">${holder ? html`held by <${ClientLink} client=${holder.client} /> for <${Age} ms=${holder.held_ms} at=${at} />` : 'no holder'}${own ? `; ${own.ahead ? `${own.ahead} ahead of it` : 'it is next'}` : ''}</span>${own && html`<${Choice} of=${own} />`}`;
-}
-
-function LeaseCard({ lease, at, console }) {
+function LeaseCard({ lease, at, console, open }) {
   const may = useCan(console, 'force');
   const why = content(lease.metadata, lease.metadata_base64);
   return html`<article class="holder" aria-label=${`Lease ${lease.lease}`}>
@@ -35,7 +30,7 @@ function LeaseCard({ lease, at, console }) {
       <span class="dim">ends in <${Left} ms=${lease.left_ms} at=${at} /> unless renewed (ttl ${duration(lease.ttl_ms)})</span></div>
     <dl class="wide">
       <${Field} label="Holds">${lease.holds.length ? html`<${Some} of=${lease.holds} most=${ITEMS} each=${(hold) => html`<span class="item"><${LockLink} lock=${hold.lock} /> <span class="dim num">token ${hold.token}</span></span>`} />` : html`<span class="dim">nothing</span>`}<//>
-      <${Field} label="Waits for">${lease.waits.length ? html`<${Some} of=${lease.waits} most=${ITEMS} each=${(wait, index) => html`<span class="item"><${LockLink} lock=${wait.lock} />${index < 5 && html`<${Why} lock=${wait.lock} lease=${lease.lease} />`}</span>`} />` : html`<span class="dim">nothing</span>`}<//>
+      <${Field} label="Waits for">${lease.waits.length ? html`<${Some} of=${requestsOf(lease)} most=${ITEMS} each=${(request, index) => html`<${WhyItWaits} key=${request.place} request=${request} open=${open && index < EXPLAINED} />`} />` : html`<span class="dim">nothing</span>`}<//>
       ${lease.keys.length > 0 && html`<${Field} label="Keys">${html`<${Some} of=${lease.keys} most=${ITEMS} each=${(key) => html`<span class="item">${key}</span>`} />`}<//>`}
     </dl>
     <div class="acts"><${ActButton} label="Revoke lease…" danger allowed=${may} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//></div>
@@ -79,7 +74,7 @@ export function Client({ about: client, console }) {
       : nothing(console, 'It has no lease now: it holds nothing and waits for nothing.', 'It has no lease that you may see. The leases of others are shown to callers with the verb read for the cluster.')}</p>`}
     ${!console.readsAll && html`<${Visible} client=${client} />`}
     ${data ? !data.whole && html`<p class="note">There are more leases than were searched: this client may have others.</p>` : !error && html`<p class="loading">Loading…</p>`}
-    <${Some} of=${leases} most=${LEASES} within=${(cards) => html`<div class="holders">${cards}</div>`} each=${(lease) => html`<${LeaseCard} key=${lease.lease} lease=${lease} at=${at} console=${console} />`} />
+    <${Some} of=${leases} most=${LEASES} within=${(cards) => html`<div class="holders">${cards}</div>`} each=${(lease, index) => html`<${LeaseCard} key=${lease.lease} lease=${lease} at=${at} console=${console} open=${index < EXPLAINED} />`} />
     <${Losses} client=${client} />`;
 }
 
@@ -88,6 +83,6 @@ export function Lease({ about: id, console }) {
   const gone = error && error.reason === 'LEASE_NOT_FOUND';
   return html`<h1 tabindex="-1"><span class="kind">Lease</span> <span class="num">${id}</span></h1>
     ${gone ? html`<p class="answer">${nothing(console, 'This lease does not exist any more: it expired, was revoked, or its client ended it.', 'There is no such lease that you may see: it has ended, or it belongs to a client whose leases you may not read.')}</p>` : html`<${Problem} error=${error} />`}
-    ${data && !gone && html`<div class="holders"><${LeaseCard} lease=${data} at=${at} console=${console} /></div>`}
+    ${data && !gone && html`<div class="holders"><${LeaseCard} lease=${data} at=${at} console=${console} open /></div>`}
     ${data && html`<${Losses} client=${data.client} />`}`;
 }

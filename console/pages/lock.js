@@ -1,14 +1,16 @@
 // One lock: who holds it, since when and why, who waits, what is in the way, and what happened to it.
 
 import { html, useMemo } from '../vendor/htm-preact.js';
-import { isAnswer, useResource } from '../live.js';
+import { useResource } from '../live.js';
 import { useChanges, useSpaced } from '../streams.js';
-import { name } from '../api.js';
+import { isAnswer, name } from '../api.js';
 import { href } from '../router.js';
 import { cause, content, count, duration, LOSSES, plural } from '../format.js';
+import { isDeep } from '../blocking.js';
 import { holds } from '../holds.js';
 import { ActButton, Force, Revoke, useCan, whyNot } from '../acts.js';
 import { Age, Brief, Choice, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
+import { WhatIsInTheWay } from '../parts/blocking.js';
 import { List, usePages } from '../parts/list.js';
 
 /** How often the past of a lock is read while it changes all the time, how many revisions, and how many holds are shown. */
@@ -77,7 +79,7 @@ function Summary({ explained, at, list }) {
           ? html` It is free when released, or in <${Left} ms=${silent} at=${at} /> if the holder stops renewing now.`
           : '';
   const last = chain[chain.length - 1];
-  const behind = first.state === 'held' && chain.length > 1 ? html` Its holder waits itself: in the end everything waits for <${ClientLink} client=${last.client} />, which holds <${LockLink} lock=${last.lock} />.` : '';
+  const behind = first.state === 'held' && others === 0 && chain.length > 1 ? html` Its holder waits itself: in the end everything waits for <${ClientLink} client=${last.client} />, which holds <${LockLink} lock=${last.lock} />.` : '';
   return html`<p class="answer">${who}${drained}${waits}${behind}${free}</p>`;
 }
 
@@ -126,19 +128,6 @@ function Holder({ lock, holder, hold, at, console, waiting }) {
     ${!lease && error && isAnswer(error) && html`<p class="note">${console.readsAll ? 'Its lease has ended.' : 'You may not see its lease: that needs the verb read for the cluster.'}</p>`}
     <${HolderActs} lock=${lock} holder=${holder} lease=${lease} console=${console} waiting=${waiting} />
   </article>`;
-}
-
-/** What is in the way, lock by lock. */
-function Chain({ lock, chain, goesOn }) {
-  if (chain.length < 2 && !goesOn) return null;
-  return html`<${Panel} title="What is in the way" id="chain">
-    <ol class="chain">
-      ${chain.map(
-        (step, index) => html`<li key=${index}>${index > 0 && html`<span class="dim">which waits for</span>${' '}`}<${LockLink} lock=${step.lock} />${' '}
-          <span class="dim">held by</span>${' '}<${ClientLink} client=${step.client} /></li>`,
-      )}
-      ${goesOn && html`<li class="dim">and further</li>`}</ol>
-  <//>`;
 }
 
 /** When a waiter's turn may come, from how long the lock is usually held. */
@@ -250,7 +239,7 @@ export function Lock({ about: lock, console }) {
     html`<div class="holders">${holders.slice(0, 24).map(
       (holder) => html`<${Holder} key=${holder.token} lock=${lock} holder=${holder} hold=${list.find((hold) => hold.token === holder.token)} at=${at} console=${console} waiting=${waiting} />`,
     )}${holders.length > 24 && html`<p class="dim">and ${holders.length - 24} more holders</p>`}</div>`}
-    <${Chain} lock=${lock} chain=${data.chain} goesOn=${data.chain_goes_on} />
+    ${isDeep(data) && html`<${Panel} title="What is in the way" id="chain" note="its holders, and what they wait for themselves"><${WhatIsInTheWay} lock=${lock} /><//>`}
     <${Queue} lock=${lock} explained=${data} at=${at} />
     <${Past} lock=${lock} data=${past.data} list=${list} error=${past.error} />
     <${Panel} title="The same in a terminal" id="commands">

@@ -1,8 +1,8 @@
 // What happens now: counts, rates, members, who waits longest, and every lock; and what a search finds, now and in the past.
 
 import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
-import { get, name } from '../api.js';
-import { AGAIN_MS, isAnswer, useNow, useResource } from '../live.js';
+import { get, isAnswer, name } from '../api.js';
+import { AGAIN_MS, useNow, useResource } from '../live.js';
 import { useStates } from '../streams.js';
 import { href, refilter } from '../router.js';
 import { cause, count, duration, plural, rate } from '../format.js';

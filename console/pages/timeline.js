@@ -1,8 +1,8 @@
 // Who held what when: any window of the past that the archive of this member has.
 
 import { html, useEffect, useMemo, useRef, useState } from '../vendor/htm-preact.js';
-import { get, name } from '../api.js';
-import { AGAIN_MS, isAnswer } from '../live.js';
+import { get, isAnswer, name } from '../api.js';
+import { AGAIN_MS } from '../live.js';
 import { refilter } from '../router.js';
 import { forInput, local, plural } from '../format.js';
 import { heldAt, holds } from '../holds.js';

@@ -1,8 +1,8 @@
 // Lists of any length: only the rows in sight exist, and what is not there yet is asked for page by page.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/htm-preact.js';
-import { get } from '../api.js';
-import { AGAIN_MS, isAnswer } from '../live.js';
+import { get, isAnswer } from '../api.js';
+import { AGAIN_MS } from '../live.js';
 
 const ROW = 32;
 const BEYOND = 12;

@@ -50,7 +50,7 @@ const PAGES = [
   ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
   ['any', '#/lock/either%2Fa', ['1 client waits', 'any-1/5', 'for any of 2 locks']],
   ['pool', '#/lock/gpu%2Fa', ['1 client waits', 'any-2/5', 'for any slot of the pool gpu/']],
-  ['waits for any', '#/client/any-1%2F5', ['waits for 2', 'held by busy-1/5', 'it is next', 'for any of 2 locks']],
+  ['waits for any', '#/client/any-1%2F5', ['waits for 2', 'held by busy-1/5', 'it is next', 'any of 2 locks:']],
   ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for 1', 'runner 7', 'held by etl-3/88', 'it is next']],
   ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
   ['search', '#/search/deploy', ['deploy: held ci-7/4121', '1 match']],
