@@ -175,4 +175,42 @@ export const tests = [
     assert.deepEqual(page.problems(), []);
     await page.close();
   },
+
+  async function a_member_that_joined_and_caught_up_is_promoted({ browser, cluster, client }) {
+    const page = await Page.open(browser, cluster.url(await cluster.leader()));
+    await page.go('#/members');
+    await page.page.getByRole('button', { name: 'Invite…' }).click();
+    await page.page.getByRole('button', { name: 'Make an invitation' }).click();
+    const command = await page.page.locator('dialog pre').innerText();
+    await page.page.getByRole('button', { name: 'Close' }).click();
+    await cluster.join('d', command.split(' ').pop());
+    const row = page.page.locator('tr:has(strong:text-is("d"))');
+    await row.filter({ hasText: 'learner' }).filter({ hasText: 'up to date' }).waitFor();
+    await until('it is promoted', async () => {
+      await row.getByRole('button', { name: 'Promote…' }).click();
+      await page.sees('Give d a vote');
+      await page.page.getByRole('button', { name: 'Promote', exact: true }).click();
+      // It may be a little behind again, and there may be no leader for a moment: then it is refused.
+      await page.page.waitForSelector('dialog .problem, dialog .outcome');
+      const done = (await page.page.locator('dialog .outcome').count()) > 0;
+      if (done) await page.sees('d (follower)');
+      await page.page.keyboard.press('Escape');
+      await page.seesNot('Give d a vote');
+      return done;
+    });
+    page.expected.push(/409|412/);
+    await row.filter({ hasText: 'follower' }).waitFor();
+    assert.equal(await row.getByRole('button', { name: 'Promote…' }).count(), 0);
+    const voters = async () => (await client.ask('GET', '/v1/cluster')).members.filter((member) => member.role !== 'learner').map((member) => member.name);
+    assert.deepEqual((await voters()).sort(), ['a', 'b', 'c', 'd']);
+    // Its vote counts: the page says so. It is removed again, so that the other tests find three.
+    await page.sees('4 of 4 members up');
+    await row.getByRole('button', { name: 'Remove…' }).click();
+    await fill(page, { typed: 'd' });
+    await page.page.getByRole('button', { name: 'Remove for ever' }).click();
+    await page.sees('Done at revision');
+    await until('three members are left', async () => (await voters()).length === 3);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
 ];

@@ -37,24 +37,36 @@ process.on('exit', () => {
   for (const dir of directories) rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
 });
 
+/** A directory that does not outlive the tests. */
+export function temporary() {
+  const dir = mkdtempSync(join(tmpdir(), 'tenure-console-'));
+  directories.add(dir);
+  return dir;
+}
+
 export class Cluster {
   constructor(binary) {
     this.binary = binary;
-    this.dir = mkdtempSync(join(tmpdir(), 'tenure-console-'));
-    directories.add(this.dir);
+    this.dir = temporary();
+    this.fetch = fetch;
+    this.scheme = 'http';
     this.members = [];
     this.commands = [];
   }
 
-  /** Starts so many members that found a cluster, and waits until each of them is ready. */
-  static async start(binary, size, flags = []) {
+  /**
+   * Starts so many members that found a cluster, and waits until each of them is ready. With `tls` they have the
+   * certificates that its `flags` give for a member's name, and are asked with its `fetch`.
+   */
+  static async start(binary, size, flags = [], tls) {
     const cluster = new Cluster(binary);
+    if (tls) Object.assign(cluster, { scheme: 'https', fetch: tls.fetch });
     const names = ['a', 'b', 'c', 'd', 'e'].slice(0, size);
     const places = [];
     for (const name of names) places.push({ name, clients: await freePort(), peers: await freePort() });
     const bootstrap = places.map((it) => `${it.name}=127.0.0.1:${it.peers}`).join(',');
     for (const it of places) {
-      cluster.members.push({ ...it, flags: ['--bootstrap', bootstrap, ...flags] });
+      cluster.members.push({ ...it, flags: ['--bootstrap', bootstrap, ...flags, ...(tls ? tls.flags(it.name) : [])] });
     }
     try {
       for (const member of cluster.members) cluster.run(member);
@@ -64,6 +76,15 @@ export class Cluster {
       throw error;
     }
     return cluster;
+  }
+
+  /** Starts a member that joins with an invitation. */
+  async join(name, invitation) {
+    const member = { name, clients: await freePort(), peers: await freePort() };
+    member.flags = ['--join', `127.0.0.1:${this.members[0].peers}`, '--invitation', invitation];
+    this.members.push(member);
+    this.run(member);
+    return member;
   }
 
   run(member) {
@@ -90,13 +111,13 @@ export class Cluster {
   }
 
   url(member = this.members[0]) {
-    return `http://127.0.0.1:${member.clients}`;
+    return `${this.scheme}://127.0.0.1:${member.clients}`;
   }
 
   async ready(member) {
     await until(`a leader at ${member.name}`, async () => {
       if (!running.has(member.process)) throw Object.assign(new Error('the member ended'), { fatal: true });
-      return (await fetch(`${this.url(member)}/readyz`)).ok;
+      return (await this.fetch(`${this.url(member)}/readyz`)).ok;
     }).catch((error) => {
       throw new Error(`member ${member.name} did not become ready: ${error.message}\n${this.words()}`);
     });
@@ -111,7 +132,7 @@ export class Cluster {
     const status = await until('a leader', async () => {
       for (const member of this.members) {
         if (!running.has(member.process)) continue;
-        const answer = await (await fetch(`${this.url(member)}/v1/cluster`)).json();
+        const answer = await (await this.fetch(`${this.url(member)}/v1/cluster`)).json();
         if (answer.leader) return answer;
       }
       return undefined;
@@ -145,9 +166,10 @@ function isPassing(error) {
 
 /** A client of one member. */
 export class Client {
-  constructor(base, key) {
+  constructor(base, key, fetcher = fetch) {
     this.base = base;
     this.key = key;
+    this.fetch = fetcher;
   }
 
   /** Sends a request, again while the member has too much to do or no leader, or if its outcome is not known. */
@@ -168,7 +190,7 @@ export class Client {
     const isText = typeof body === 'string';
     if (body !== undefined && !isText) headers['Content-Type'] = 'application/json';
     if (this.key) headers.Authorization = `Bearer ${this.key}`;
-    const response = await fetch(this.base + path, { method, headers, body: body === undefined || isText ? body : JSON.stringify(body) });
+    const response = await this.fetch(this.base + path, { method, headers, body: body === undefined || isText ? body : JSON.stringify(body) });
     const text = await response.text();
     const answer = text ? JSON.parse(text) : {};
     if (!response.ok && response.status !== 202) {

@@ -16,7 +16,7 @@ if (shots) mkdirSync(shots, { recursive: true });
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => process.exit(1));
 
 // The longest first. Several at once: they mostly wait.
-const suites = ['scale', 'pages', 'live', 'acts', 'security', 'failures', 'blocking', 'past'];
+const suites = ['scale', 'pages', 'live', 'acts', 'security', 'failures', 'certificate', 'blocking', 'past'];
 const AT_ONCE = 3;
 /** A test that takes longer than all that it waits for together hangs. */
 const TEST_MS = 600_000;
