@@ -27,6 +27,8 @@ mod metrics;
 mod openapi;
 mod overview;
 mod page;
+#[cfg(test)]
+mod reference;
 mod semaphores;
 mod stream;
 mod tickets;

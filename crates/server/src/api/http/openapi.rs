@@ -65,28 +65,28 @@ pub(super) fn described() -> &'static utoipa::openapi::OpenApi {
 }
 
 /// The errors that every query can return, and those that commands can return in addition.
-const QUESTION: &[(&str, &str)] = &[
-    ("400", "It cannot be read, or a field cannot be as it is."),
+pub(super) const QUESTION: &[(&str, &str)] = &[
+    ("400", "The request is malformed, or a field has an invalid value."),
     ("401", "Credentials are missing, wrong, revoked or expired."),
-    ("403", "The host or origin is not one of ours, or this may not be done."),
-    ("404", "There is no such thing."),
-    ("429", "There is more of it, or more often, than there may be."),
+    ("403", "The caller lacks a permission, or the host or origin is not allowed."),
+    ("404", "No such object exists."),
+    ("429", "A limit or a quota of the caller is reached."),
     ("503", "Nothing happened: no leader, no quorum, or overload."),
 ];
-const COMMAND: &[(&str, &str)] = &[
-    ("408", "It came too slowly."),
-    ("409", "The rules say no, as things are."),
+pub(super) const COMMAND: &[(&str, &str)] = &[
+    ("408", "The request arrived too slowly."),
+    ("409", "The present state does not allow it."),
     ("412", "A condition of the request does not hold."),
-    ("413", "It is too long."),
-    ("415", "The body is of another type, or compressed."),
-    ("423", "Another client has the lock."),
-    ("504", "It may have happened: no outcome came in time."),
-    ("507", "There is no room."),
+    ("413", "The request is too large."),
+    ("415", "The body has an unsupported type or encoding."),
+    ("423", "Another client holds the lock."),
+    ("504", "No outcome came in time: the request may have taken effect."),
+    ("507", "The state or the disk is full."),
 ];
 /// The errors of a request outside of `/v1` that needs a permission.
 const CREDENTIALS: &[(&str, &str)] = &[
     ("401", "Credentials are missing, wrong, revoked or expired."),
-    ("403", "The host or origin is not one of ours, or this may not be done."),
+    ("403", "The caller lacks a permission, or the host or origin is not allowed."),
 ];
 /// The error for a revision that is older than the history.
 const HISTORY: &[(&str, &str)] = &[("410", "The history does not reach back so far.")];
