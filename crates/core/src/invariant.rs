@@ -10,6 +10,7 @@ use crate::machine::Machine;
 use crate::request::LEVEL_SHARES;
 use crate::state::due::DueKind;
 use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Place};
+use crate::state::shares::RecordShares;
 use crate::state::slab::SlabIndex;
 
 /// A broken invariant.
@@ -314,8 +315,9 @@ impl Machine {
             remembered += lease.requests.len as usize;
         }
         ensure(remembered == self.seq_requests.len(), "S7", "a request outlives its lease")?;
-        let bytes: u64 = self.key_requests.iter().map(|(_, request)| request.weight()).sum();
-        ensure(bytes == self.key_request_bytes, "S7", "idempotency keys are miscounted")?;
+        let mut shares = RecordShares::default();
+        self.key_requests.iter().for_each(|(_, request)| shares.add(request));
+        ensure(shares == self.key_request_shares, "S7", "idempotency keys are miscounted")?;
         let indexed = self.key_requests_by_key.len() == self.key_requests.len()
             && self.key_request_order.len as usize == self.key_requests.len();
         ensure(indexed, "S7", "an idempotency key is not indexed")

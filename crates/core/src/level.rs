@@ -61,3 +61,7 @@ pub const LEVEL_ANY: u16 = 13;
 /// restore is over, are served a bounded number at a time. Below it one entry serves all of them. From it on, too, the
 /// events that record new limits and a new level tell their values.
 pub const LEVEL_REOPENING: u16 = 14;
+
+/// The level from which on each owner has a share of the records of requests with an idempotency key, numbered requests
+/// count against the quota of bytes, and a compaction of the history is recorded and keeps the newest revisions.
+pub const LEVEL_FAIR_RECORDS: u16 = LEVEL_REOPENING;

@@ -23,6 +23,7 @@ use crate::state::names::LockNames;
 use crate::state::owner::{OwnerId, Owners};
 use crate::state::rank::RankIndex;
 use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, WaitRecord};
+use crate::state::shares::RecordShares;
 use crate::state::slab::{Slab, SlabIndex};
 use crate::state::tokens::GrantTokens;
 use crate::state::touched::TouchedLocks;
@@ -79,7 +80,6 @@ pub struct Machine {
     pub(crate) key_requests: Slab<KeyRequest>,
     /// Idempotency keys, oldest first.
     pub(crate) key_request_order: LinkedList,
-    pub(crate) key_request_bytes: u64,
     pub(crate) history: History,
     /// Who may do what. Shared with frozen copies of the state.
     pub(crate) access: Arc<Access>,
@@ -94,6 +94,8 @@ pub struct Machine {
     pub(crate) tokens: GrantTokens,
     pub(crate) keys_by_name: BTreeMap<Name, SlabIndex>,
     pub(crate) key_requests_by_key: BTreeMap<(Box<str>, Name), SlabIndex>,
+    /// How many of these each owner has.
+    pub(crate) key_request_shares: RecordShares,
     pub(crate) due: DueSet,
     /// The waiting place of each group, at each lock that it waits for.
     pub(crate) groups: BTreeMap<GroupKey, SlabIndex>,
@@ -172,7 +174,6 @@ impl Machine {
             seq_requests: Slab::default(),
             key_requests: Slab::default(),
             key_request_order: LinkedList::default(),
-            key_request_bytes: 0,
             history: History::new(revision.next()),
             access: Arc::default(),
             owners: Owners::default(),
@@ -182,6 +183,7 @@ impl Machine {
             tokens: GrantTokens::default(),
             keys_by_name: BTreeMap::new(),
             key_requests_by_key: BTreeMap::new(),
+            key_request_shares: RecordShares::default(),
             due: DueSet::default(),
             groups: BTreeMap::new(),
             ranks: BTreeMap::new(),

@@ -95,6 +95,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("new_slot_forgets_waiters", &["Q10", "Q3"]),
     ("reopening_forgets_the_rest", &["Q2", "T1"]),
     ("reopening_not_in_snapshot", &["S10", "Q2"]),
+    ("one_owner_takes_all_records", &["S7"]),
+    ("numbered_request_costs_nothing", &["A4"]),
 ];
 
 #[cfg(mutants)]

@@ -9,9 +9,9 @@ use tenure_types::{Handle, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 use crate::access::AccessChange;
 
 pub use crate::level::{
-    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY,
-    LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RECORDS, LEVEL_REOPENING, LEVEL_REPAIRED_SHARES,
-    LEVEL_SETTERS, LEVEL_SHARES,
+    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_FAIR_RECORDS, LEVEL_HAND_ON, LEVEL_MIN_HOLD,
+    LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RECORDS, LEVEL_REOPENING,
+    LEVEL_REPAIRED_SHARES, LEVEL_SETTERS, LEVEL_SHARES,
 };
 
 /// One command with the request id that makes it safe to send twice.
@@ -216,6 +216,38 @@ impl Command<'_> {
             Self::Upgrade(_) | Self::HandOn { .. } => LEVEL_HAND_ON,
             Self::Resize { .. } => LEVEL_SHARES,
             _ => 1,
+        }
+    }
+
+    /// The lease for which a client sends this command; `None` if the command names none that exists already, or is
+    /// about the lease of another client.
+    pub(crate) fn lease(&self) -> Option<LeaseRef> {
+        match self {
+            Self::Acquire(Acquire { lease: AskLease::Existing(lease), .. })
+            | Self::Leave { lease, .. }
+            | Self::Revoke { lease, by: Revoker::Holder }
+            | Self::Upgrade(Upgrade { lease, .. })
+            | Self::Abandon(Abandon { lease, .. }) => Some(*lease),
+            Self::Release(hold)
+            | Self::Downgrade(hold)
+            | Self::Update { hold, .. }
+            | Self::Progress { hold, .. }
+            | Self::HandOn { hold, .. } => Some(hold.lease),
+            Self::Put(put) => put.lease,
+            Self::Acquire(Acquire { lease: AskLease::New(_), .. })
+            | Self::GrantLease(_)
+            | Self::Renew(_)
+            | Self::Revoke { by: Revoker::Other { .. }, .. }
+            | Self::Force { .. }
+            | Self::Stopped { .. }
+            | Self::Delete { .. }
+            | Self::SetLimits(_)
+            | Self::Compact { .. }
+            | Self::RaiseLevel { .. }
+            | Self::SetAccess(_)
+            | Self::Drain { .. }
+            | Self::Undrain { .. }
+            | Self::Resize { .. } => None,
         }
     }
 

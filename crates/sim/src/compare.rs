@@ -7,7 +7,7 @@ use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Effects, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Request, RequestId};
 use tenure_core::view::{LeaseView, LockView, WaiterView};
-use tenure_types::{Handle, HolderState, Refusal, Revision};
+use tenure_types::{Handle, HolderState, Limit, Refusal, Revision};
 
 use crate::invariant::{CheckResult, InvariantViolation};
 use crate::observe::ObservedState;
@@ -45,6 +45,7 @@ pub fn refusals(machine: &Effects, model: &Effects) -> CheckResult {
         Err(Refusal::Forbidden { .. }) => Some("A1"),
         Err(Refusal::Quota { .. }) => Some("A4"),
         Err(Refusal::Deadlock { .. }) => Some("Q4"),
+        Err(Refusal::Limit { limit: Limit::Requests | Limit::RequestBytes, .. }) => Some("S7"),
         _ => None,
     };
     for (left, right) in machine.outcomes.iter().zip(&model.outcomes) {

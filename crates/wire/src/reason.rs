@@ -160,7 +160,7 @@ pub const TABLE: &[Row] = rows! {
     "REQUEST_WINDOW" ResourceExhausted 429 Frame None Later,
         "too many requests of the lease are unanswered", "wait for earlier answers";
     "REQUESTS_FULL" ResourceExhausted 429 Frame None Later,
-        "too many requests without a lease are remembered", "try again later";
+        "too many requests with a key are remembered, of this caller or in all", "try again later";
     "QUEUE_FULL" ResourceExhausted 429 Frame None Later,
         "the queue of the lock is full", "try again later, or split the lock";
     "TOO_MANY_LOCKS" ResourceExhausted 429 Frame None No,

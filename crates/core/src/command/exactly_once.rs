@@ -1,17 +1,22 @@
 //! Recognises repeated requests and answers them without executing them again.
 
 use alloc::boxed::Box;
-use tenure_types::{LeaseId, Limit, PlaceNumber, Refusal, Revision};
+use tenure_types::{LeaseId, Limit, PlaceNumber, Quota, Refusal, Revision};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::name;
+use super::standing::HeldPart;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
-use crate::request::{Command, LEVEL_REPAIRED_SHARES, LeaseRef, Request, RequestId};
+use crate::request::{
+    AskLease, Asks, Command, LEVEL_FAIR_RECORDS, LEVEL_REPAIRED_SHARES, LeaseRef, Request,
+    RequestId,
+};
 use crate::state::list::ListLink;
 use crate::state::record::{
     AskCount, AskRecord, HeldRecord, IN_LEASE, IN_ORDER, KeyRequest, Remembered, SeqRequest,
 };
+use crate::state::shares::RecordOwner;
 use crate::state::slab::SlabIndex;
 
 /// How many requests of one lease may be unanswered. The machine drops no record to make room, so this bounds the
@@ -82,8 +87,20 @@ impl Machine {
         if seq > done.saturating_add(SEQ_WINDOW) {
             return Err(Refusal::RequestWindow { window: SEQ_WINDOW });
         }
+        let room = self.room_for_numbered(lease);
+        // A command that makes room is never refused for want of it, and neither is one that repeats a request.
+        if let Err(full) = &room
+            && request.command.grows()
+            && !self.asks_again(&request.command)
+        {
+            return Err(full.clone());
+        }
+        let before = self.revision;
         let result = self.run(request);
-        if matches!(request.command, Command::Renew(_)) {
+        // What changed something must not happen twice. Without room there is a bound on that: such a command ends or
+        // uses up something that exists.
+        let remembered = room.is_ok() || self.revision != before;
+        if matches!(request.command, Command::Renew(_)) || !remembered {
             return Ok(self.dated(result));
         }
         // The command may have ended the lease. Then there is no list to keep the record in.
@@ -96,9 +113,53 @@ impl Machine {
             let slot = self.seq_requests.insert(SeqRequest { lease, seq, hash, answer, in_lease });
             let list = &mut self.leases.at_mut(lease).requests;
             list.insert_after::<IN_LEASE, _>(&mut self.seq_requests, before, slot);
-            self.state_bytes += self.seq_requests.at(slot).weight();
+            let (weight, owner) =
+                (self.seq_requests.at(slot).weight(), self.leases.at(lease).owner);
+            self.state_bytes += weight;
+            if self.pays_for_numbered() {
+                self.owners.count(owner, |used| used.bytes += weight);
+            }
         }
         Ok(self.dated(result))
+    }
+
+    /// Refuses if the state, or the quota of the lease's owner, has no room for one more record of the lease.
+    fn room_for_numbered(&self, lease: SlabIndex) -> Result<(), Refusal> {
+        if !self.pays_for_numbered() {
+            return Ok(());
+        }
+        self.check_space()?;
+        let owner = self.leases.at(lease).owner;
+        self.check_quota(self.owner_pays(owner), Quota::Bytes, SEQ_REQUEST_BYTES)
+    }
+
+    /// Whether a request is about locks that its lease holds or awaits already, so that it takes none, whatever its
+    /// answer.
+    fn asks_again(&self, command: &Command<'_>) -> bool {
+        let acquire = match command {
+            Command::Acquire(acquire) => acquire,
+            Command::Upgrade(upgrade) => return self.upgrades_again(upgrade),
+            _ => return false,
+        };
+        let lease = match acquire.lease {
+            AskLease::Existing(lease) => lease,
+            AskLease::New(new) => LeaseRef::Id(new.id),
+        };
+        let Ok(lease) = self.own_lease(lease) else { return false };
+        let mut asks = acquire.locks.as_slice().iter();
+        match &acquire.locks {
+            Asks::Pool(ask) => !matches!(self.pool_standing(lease, ask), Ok(HeldPart::Nothing)),
+            Asks::One(_) | Asks::Many(_) => asks.any(|ask| {
+                self.lock_slot(ask.lock).is_some_and(|lock| {
+                    self.grant_of(lease, lock).is_some() || self.place_of(lease, lock).is_some()
+                })
+            }),
+        }
+    }
+
+    /// Whether the records of numbered requests count against the quota of their owner.
+    pub(super) fn pays_for_numbered(&self) -> bool {
+        self.level >= LEVEL_FAIR_RECORDS && !mutant!("numbered_request_costs_nothing")
     }
 
     fn execute_keyed(
@@ -124,13 +185,8 @@ impl Machine {
             }
             return Ok(outcome);
         }
-        let requests = self.key_requests.len() as u64;
-        self.check_limit(Limit::Requests, requests + 1)?;
-        let bound = self.limits.get(Limit::RequestBytes);
-        if self.key_request_bytes >= bound {
-            let asked = self.key_request_bytes;
-            return Err(Refusal::Limit { limit: Limit::RequestBytes, bound, asked });
-        }
+        let lease = self.record_lease(request);
+        self.check_share(&RecordOwner::new(principal, lease))?;
         let result = self.run(request);
         if matches!(request.command, Command::Renew(_)) {
             return Ok(self.dated(result));
@@ -138,6 +194,7 @@ impl Machine {
         let slot = self.key_requests.insert(KeyRequest {
             principal: index.0.clone(),
             key: index.1.clone(),
+            lease,
             hash,
             since_ms: self.clock_ms,
             answer: self.remember(request, &result),
@@ -145,8 +202,44 @@ impl Machine {
         });
         self.key_request_order.push::<IN_ORDER, _>(&mut self.key_requests, slot);
         self.key_requests_by_key.insert(index, slot);
-        self.key_request_bytes += self.key_requests.at(slot).weight();
+        self.key_request_shares.add(self.key_requests.at(slot));
         Ok(self.dated(result))
+    }
+
+    /// The lease that owns the record of a request with a key: that of the caller, if it has no principal.
+    fn record_lease(&self, request: &Request<'_>) -> Option<LeaseId> {
+        if self.level < LEVEL_FAIR_RECORDS || !request.principal.is_empty() {
+            return None;
+        }
+        let slot = self.live_lease(request.command.lease()?).ok()?;
+        Some(self.leases.at(slot).id)
+    }
+
+    /// Refuses one more record of a request with a key if there is no room for it, or if its owner has as many as are
+    /// still free. So an owner alone gets half of them, and what `n` owners leave free is never less than one part in
+    /// `n + 1`, which any other owner can have. A record is kept for its whole time: an owner whose share is full is
+    /// refused, because without its oldest record a retry that is under way would be executed again.
+    fn check_share(&self, owner: &RecordOwner) -> Result<(), Refusal> {
+        let total = self.key_request_shares.total();
+        self.check_limit(Limit::Requests, total.records + 1)?;
+        let (limit, bound) = (Limit::RequestBytes, self.limits.get(Limit::RequestBytes));
+        if total.bytes >= bound {
+            return Err(Refusal::Limit { limit, bound, asked: total.bytes });
+        }
+        if self.level < LEVEL_FAIR_RECORDS || mutant!("one_owner_takes_all_records") {
+            return Ok(());
+        }
+        let own = self.key_request_shares.of(owner);
+        let free = self.limits.get(Limit::Requests) - total.records;
+        if own.records >= free {
+            let (bound, asked) = (free, own.records + 1);
+            return Err(Refusal::Limit { limit: Limit::Requests, bound, asked });
+        }
+        let free = bound - total.bytes;
+        if own.bytes >= free {
+            return Err(Refusal::Limit { limit, bound: free, asked: own.bytes });
+        }
+        Ok(())
     }
 
     /// Removes the records of a lease's requests up to `done`.
@@ -160,9 +253,13 @@ impl Machine {
 
     /// Removes the record of one request of a lease.
     pub(super) fn forget_numbered(&mut self, lease: SlabIndex, request: SlabIndex) {
-        let list = &mut self.leases.at_mut(lease).requests;
-        list.remove::<IN_LEASE, _>(&mut self.seq_requests, request);
-        self.state_bytes -= self.seq_requests.remove(request).weight();
+        let record = self.leases.at_mut(lease);
+        record.requests.remove::<IN_LEASE, _>(&mut self.seq_requests, request);
+        let (weight, owner) = (self.seq_requests.remove(request).weight(), record.owner);
+        self.state_bytes -= weight;
+        if self.pays_for_numbered() {
+            self.owners.count(owner, |used| used.bytes -= weight);
+        }
     }
 
     fn forget_old_keys(&mut self) {
@@ -179,7 +276,7 @@ impl Machine {
     pub(super) fn forget_key(&mut self, request: SlabIndex) {
         self.key_request_order.remove::<IN_ORDER, _>(&mut self.key_requests, request);
         let gone = self.key_requests.remove(request);
-        self.key_request_bytes -= gone.weight();
+        self.key_request_shares.remove(&gone);
         self.key_requests_by_key.remove(&(gone.principal, gone.key));
     }
 
@@ -280,6 +377,11 @@ impl SeqRequest {
 }
 
 impl KeyRequest {
+    /// The owner whose share the record takes.
+    pub(crate) fn owner(&self) -> RecordOwner {
+        RecordOwner::new(&self.principal, self.lease)
+    }
+
     /// The record's share of the bytes of remembered requests.
     pub(crate) fn weight(&self) -> u64 {
         let texts = self.principal.len() + self.key.as_bytes().len();

@@ -166,10 +166,15 @@ impl Machine {
             let grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
             let metadata = grants.map(|(_, grant)| grant.options.metadata().len() as u64);
             let (locks, bytes) = metadata.fold((0, 0), |(n, sum), bytes| (n + 1, sum + bytes));
+            let requests = lease.requests.iter::<IN_LEASE, _>(&self.seq_requests);
+            let requests: u64 = match self.pays_for_numbered() {
+                true => requests.map(|(_, request)| request.weight()).sum(),
+                false => 0,
+            };
             owners.count(lease.owner, |used| {
                 used.locks += locks + u64::from(lease.waits);
                 used.places += u64::from(lease.places.len);
-                used.bytes += bytes;
+                used.bytes += bytes + requests;
             });
         }
         for (slot, place) in self.places.iter() {

@@ -10,7 +10,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Answer;
-use crate::request::{LEVEL_REOPENING, LEVEL_REPAIRED_SHARES};
+use crate::request::{LEVEL_FAIR_RECORDS, LEVEL_REOPENING, LEVEL_REPAIRED_SHARES};
 
 impl Machine {
     pub(super) fn set_limits(
@@ -64,7 +64,8 @@ impl Machine {
         }
         if level > self.level {
             self.level = level;
-            if from < LEVEL_REPAIRED_SHARES && level >= LEVEL_REPAIRED_SHARES {
+            let recounted = [LEVEL_REPAIRED_SHARES, LEVEL_FAIR_RECORDS];
+            if recounted.iter().any(|it| from < *it && level >= *it) {
                 self.recount_owners();
             }
             self.emit_settings(Cause::LevelRaised, principal, &level.to_string());

@@ -115,6 +115,14 @@ impl Machine {
         Ok(place)
     }
 
+    /// Whether an upgrade was made, or waits, already.
+    pub(super) fn upgrades_again(&self, upgrade: &Upgrade<'_>) -> bool {
+        let Ok(lease) = self.own_lease(upgrade.lease) else { return false };
+        let Some(lock) = self.lock_slot(upgrade.lock) else { return false };
+        let grant = self.grant_of(lease, lock).map(|grant| self.grants.at(grant).mode);
+        grant == Some(GrantMode::Exclusive) || self.upgrade_of(lease, lock).is_some()
+    }
+
     /// The answer to a request for an upgrade that was made, or waits, already.
     fn upgrade_standing(
         &mut self,

@@ -8,6 +8,7 @@ pub(crate) mod names;
 pub(crate) mod owner;
 pub(crate) mod rank;
 pub(crate) mod record;
+pub(crate) mod shares;
 pub(crate) mod slab;
 pub(crate) mod tokens;
 pub(crate) mod touched;

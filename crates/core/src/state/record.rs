@@ -348,6 +348,8 @@ pub(crate) struct KeyRequest {
     /// Empty for an anonymous caller, so not a [`Name`].
     pub(crate) principal: Box<str>,
     pub(crate) key: Name,
+    /// The lease that owns the record, if an anonymous caller named one.
+    pub(crate) lease: Option<LeaseId>,
     pub(crate) hash: u64,
     /// The clock when the request was applied.
     pub(crate) since_ms: u64,

@@ -246,3 +246,137 @@ fn a_key_must_be_a_name() {
     ",
     );
 }
+
+#[test]
+fn an_owner_gets_as_many_records_as_are_free_and_takes_none_from_others() {
+    check(
+        "
+         0s  level 14                       raised
+         0s  limits requests=4              set
+         0s  put k a once=1 as=mallory      written version=1
+         0s  put k b once=2 as=mallory      written version=2
+         0s  put k c once=3 as=mallory      refused requests-full (requests is 2, asked 3)
+         0s  put h a once=1 as=ana          written version=1
+         0s  put h a once=1 as=ana          written version=1
+         0s  put h b once=2 as=ana          refused requests-full (requests is 1, asked 2)
+         0s  put g a once=1 as=joe          written version=1
+         0s  put f a once=1 as=eve          refused requests-full (requests is 4, asked 5)
+         0s  put k a once=1 as=mallory      written version=1
+         0s  put h a once=1 as=ana          written version=1
+       601s  put k d once=3 as=mallory      written version=3
+    ",
+    );
+    check(
+        "
+         0s  level 14                       raised
+         0s  limits request_bytes=500       set
+         0s  put k a once=1 as=mallory      written version=1
+         0s  put k b once=2 as=mallory      written version=2
+         0s  put k c once=3 as=mallory      refused requests-full (request_bytes is 228, asked 272)
+         0s  put h a once=1 as=ana          written version=1
+    ",
+    );
+}
+
+#[test]
+fn without_principals_a_lease_has_its_own_share() {
+    check(
+        "
+         0s  level 14                       raised
+         0s  limits requests=6              set
+         0s  A lease 60s                    granted
+         0s  B lease 60s                    granted
+         0s  A lock a1 once=1               held token=1
+         0s  A lock a2 once=2               held token=2
+         0s  A lock a3 once=3               held token=3
+         0s  A lock a4 once=4               refused requests-full (requests is 3, asked 4)
+         0s  put k a once=5                 written version=1
+         0s  put k b once=6                 written version=2
+         0s  put k c once=8                 refused requests-full (requests is 1, asked 3)
+         0s  B lock b once=7                held token=4
+         0s  B lock b once=7                held token=4
+         0s  A lock a1 once=1               held token=1
+         1s  A revoke                       revoked
+         1s  A lock a1 once=1               ended
+    ",
+    );
+}
+
+#[test]
+fn before_level_14_one_owner_may_take_all_records() {
+    check(
+        "
+         0s  level 13                       raised
+         0s  limits requests=3              set
+         0s  put k a once=1 as=mallory      written version=1
+         0s  put k b once=2 as=mallory      written version=2
+         0s  put k c once=3 as=mallory      written version=3
+         0s  put h a once=1 as=ana          refused requests-full (requests is 3, asked 4)
+         0s  level 14                       raised
+         0s  limits requests=6              set
+         0s  put k d once=4 as=mallory      refused requests-full (requests is 3, asked 4)
+         0s  put h a once=1 as=ana          written version=1
+    ",
+    );
+}
+
+#[test]
+fn numbered_requests_count_against_the_bytes_of_their_owner() {
+    check(
+        "
+         0s  level 14                          raised
+         0s  quotas bytes=200                  done
+         0s  A lease 60s as=ana                granted
+         0s  A put-free k v #1/0 as=ana        written version=1
+         0s  A put-free k w #2/0 as=ana        written version=2
+         0s  A put-free k x #3/0 as=ana        refused quota-exceeded: bytes 200, asked 290
+         0s  A lock x #4/0 as=ana              refused quota-exceeded: bytes 200, asked 290
+         0s  A lock x as=ana                   held token=1
+         0s  A lock x #5/0 as=ana              held token=1
+         0s  A unlock y #6/0 as=ana            refused not-holder
+         0s  A unlock x #7/0 as=ana            released
+         0s  A unlock x #7/0 as=ana            released
+         0s  stats                             leases=1 locks=0 grants=0 places=0 keys=1 requests=3 deadlines=1 cut=0
+         0s  A put-free k x #8/7 as=ana        written version=3
+         0s  B lease 60s as=bob                granted
+         0s  B put-free b v #1/0 as=bob        written version=1
+    ",
+    );
+    check(
+        "
+         0s  level 13                          raised
+         0s  quotas bytes=200                  done
+         0s  A lease 60s as=ana                granted
+         0s  A put-free k v #1/0 as=ana        written version=1
+         0s  A put-free k w #2/0 as=ana        written version=2
+         0s  A put-free k x #3/0 as=ana        written version=3
+         0s  level 14                          raised
+         0s  A put-free k y #4/0 as=ana        refused quota-exceeded: bytes 200, asked 386
+         0s  A put-free k y #5/4 as=ana        written version=4
+    ",
+    );
+}
+
+#[test]
+fn a_full_state_remembers_what_changed_something_and_nothing_else() {
+    check(
+        "
+         0s  level 14                       raised
+         0s  limits state_bytes=65536       set
+         0s  A lease 60s                    granted
+         0s  A lock x                       held token=1
+         0s  put k1 a*32768                 written version=1
+         0s  put k2 a*32768                 written version=1
+         0s  A lock y #1/0                  refused no-space
+         0s  A lock x #2/0                  held token=1
+         0s  A unlock z #3/0                refused not-holder
+         0s  A unlock x #4/0                released
+         0s  A unlock x #4/0                released
+         0s  stats                          leases=1 locks=0 grants=0 places=0 keys=2 requests=1 deadlines=1 cut=0
+         0s  delete k1                      deleted
+         0s  A lock y #1/0                  held token=2
+         0s  A unlock z #3/0                refused not-holder
+         0s  stats                          leases=1 locks=1 grants=1 places=0 keys=1 requests=3 deadlines=1 cut=0
+    ",
+    );
+}

@@ -1,4 +1,4 @@
-//! Tests that the bytes of a snapshot with queues that are not served yet stay as released versions wrote them.
+//! Tests that the bytes of snapshots of level 14 stay as released versions wrote them.
 
 use tenure_core::Machine;
 
@@ -13,6 +13,23 @@ fn a_snapshot_with_queues_to_serve_is_read_and_written_as_ever() {
     assert_eq!(hex(&machine.encode()), hex(&bytes));
     assert_eq!(machine.next_due_ms(), Some(machine.clock_ms()), "the rest is due at once");
 }
+
+#[test]
+fn a_snapshot_with_the_owners_of_records_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/snapshot_records_of_leases.hex"));
+    assert_eq!(hex(&play(OWNERS).machine.encode()), hex(&bytes));
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+}
+
+/// Records of a lease, of a principal and of neither.
+const OWNERS: &str = "
+         0s  level 14                 raised
+         0s  A lease 60s              granted
+         0s  A lock x once=a          held token=1
+         0s  A lock y once=b as=ana   held token=2
+         0s  put k v once=c           written version=1
+    ";
 
 /// A prefix was opened, and the queues of one of two leases were served.
 const STATE: &str = "

@@ -193,6 +193,9 @@ fn quotas(rng: &mut fastrand::Rng) -> Quotas {
         let quota = Quota::OF_STATE[rng.usize(..5)];
         let most = if quota == Quota::Bytes { 12 } else { 3 };
         let value = rng.u64(..=most);
+        // Room for a few records of numbered requests, or for none.
+        let is_wide = quota == Quota::Bytes && rng.bool();
+        let value = if is_wide { value * 40 } else { value };
         // A few of the quotas that members count, which the state keeps from level 4 on.
         let quota = match (quota, value) {
             (Quota::Keys, 3) => Quota::Sessions,

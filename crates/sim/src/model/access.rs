@@ -12,8 +12,8 @@ use tenure_types::{
 
 use super::event::blank;
 use super::{
-    Grant, GrantState, HandleOf, LEVEL_OWNED, LEVEL_RECORDS, LEVEL_REPAIRED, LEVEL_SETTERS, Model,
-    Verdict,
+    Grant, GrantState, HandleOf, LEVEL_FAIR_RECORDS, LEVEL_OWNED, LEVEL_RECORDS, LEVEL_REPAIRED,
+    LEVEL_SETTERS, Model, Verdict,
 };
 
 /// The principal of the members.
@@ -549,7 +549,10 @@ impl Model {
                 let of_places = places.iter().map(|it| it.metadata.len() * it.slots());
                 let of_grants = grants.iter().map(|grant| grant.metadata.len());
                 let of_keys = keys.iter().map(|(name, key)| name.len() + key.value.len());
-                of_leases.chain(of_places).chain(of_grants).chain(of_keys).sum()
+                let records = leases.iter().flat_map(|id| self.leases[id].records.values());
+                let records = records.map(|record| 96 + record.names_len());
+                let paid = if self.level >= LEVEL_FAIR_RECORDS { records.sum() } else { 0 };
+                paid + of_leases.chain(of_places).chain(of_grants).chain(of_keys).sum::<usize>()
             }
             // Members count these, and the state does not.
             Quota::Sessions | Quota::Watches | Quota::RequestsPerSecond | Quota::BytesInFlight => 0,

@@ -51,3 +51,7 @@ pub(super) const LEVEL_ANY: u16 = 13;
 /// The level from which on the queues that a prefix or the quiet period held back are served in slices, and the events
 /// of settings tell what was set.
 pub(super) const LEVEL_REOPENING: u16 = 14;
+
+/// The level from which on owners have shares of the records with a key and pay for numbered requests, and a compaction
+/// is recorded and keeps the newest revisions.
+pub(super) const LEVEL_FAIR_RECORDS: u16 = 14;

@@ -1,11 +1,11 @@
 //! Recognises repeated requests and repeats their answers.
 
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Queued};
-use tenure_core::request::{Asks, Command, LeaseRef, Request, RequestId};
-use tenure_types::{LeaseId, Limit, Name, PlaceNumber, Refusal, Revision};
+use tenure_core::request::{AskLease, Asks, Command, LeaseRef, Request, RequestId, Revoker};
+use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Quota, Refusal, Revision};
 
 use super::pass::show;
-use super::{HandleOf, LEVEL_REPAIRED, Model, Verdict};
+use super::{HandleOf, LEVEL_FAIR_RECORDS, LEVEL_REPAIRED, Model, Place, Verdict};
 
 /// How far the requests of a lease may run ahead of the oldest unanswered one.
 const WINDOW: u64 = 256;
@@ -40,6 +40,8 @@ struct HeldThen {
 pub(super) struct KeyedRequest {
     pub(super) principal: String,
     pub(super) key: String,
+    /// The lease that it is about, if it came without a principal.
+    lease: Option<LeaseId>,
     at_ms: u64,
     pub(super) record: RequestRecord,
 }
@@ -142,15 +144,123 @@ impl Model {
         if seq > done.saturating_add(WINDOW) {
             return Err(Refusal::RequestWindow { window: WINDOW });
         }
+        let full = self.full_for(id);
+        if let Some(full) = &full
+            && grows(command)
+            && !self.asks_again(command, handle_of)
+        {
+            return Err(full.clone());
+        }
         let result = self.run(request.principal, command, handle_of);
         let record = self.record(command, &result, handle_of);
+        let changed = !self.events.is_empty();
         if let Some(lease) = self.leases.get_mut(&id)
             && lease.created == created
             && !matches!(command, Command::Renew(_))
+            && (full.is_none() || changed)
         {
             lease.records.insert(seq, record);
         }
         result
+    }
+
+    /// Why there is no room for one more record of a lease, if there is none.
+    fn full_for(&self, lease: LeaseId) -> Option<Refusal> {
+        if self.level < LEVEL_FAIR_RECORDS {
+            return None;
+        }
+        let owner = self.leases[&lease].owner.as_ref();
+        self.room().and_then(|()| self.within_quota(owner, Quota::Bytes, 96)).err()
+    }
+
+    /// Whether an ask is about locks that its lease holds or awaits.
+    fn asks_again(&self, command: &Command<'_>, handle_of: HandleOf<'_>) -> bool {
+        let held = |lease| self.held_by(lease);
+        match command {
+            Command::Upgrade(ask) => {
+                let Ok(lease) = self.own(ask.lease, handle_of) else { return false };
+                let waits = |place: &Place| place.upgrade && place.locks[0].0.as_str() == ask.lock;
+                self.places_of(lease).iter().any(waits)
+                    || held(lease).iter().any(|(name, grant)| {
+                        name.as_str() == ask.lock && grant.mode == Mode::Exclusive
+                    })
+            }
+            Command::Acquire(ask) => {
+                let lease = match ask.lease {
+                    AskLease::Existing(lease) => lease,
+                    AskLease::New(new) => LeaseRef::Id(new.id),
+                };
+                let Ok(lease) = self.own(lease, handle_of) else { return false };
+                let (places, grants) = (self.places_of(lease), held(lease));
+                if let Some(pool) = ask.pool() {
+                    return places
+                        .iter()
+                        .any(|place| place.pool.as_ref().is_some_and(|it| it.as_str() == pool))
+                        || grants
+                            .iter()
+                            .any(|(name, grant)| grant.slot.is_some() && name.starts_with(pool));
+                }
+                let names = ask.locks.as_slice().iter().filter_map(|it| Name::new(it.lock).ok());
+                names.into_iter().any(|name| {
+                    places.iter().any(|place| !place.upgrade && place.mode_of(&name).is_some())
+                        || grants.iter().any(|(held, _)| *held == name)
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// The lease that a command without a principal is sent for.
+    fn sent_for(&self, command: &Command<'_>, handle_of: HandleOf<'_>) -> Option<LeaseId> {
+        let lease = match command {
+            Command::Acquire(ask) => match ask.lease {
+                AskLease::Existing(lease) => lease,
+                AskLease::New(_) => return None,
+            },
+            Command::Release(hold)
+            | Command::Downgrade(hold)
+            | Command::Update { hold, .. }
+            | Command::Progress { hold, .. }
+            | Command::HandOn { hold, .. } => hold.lease,
+            Command::Revoke { lease, by: Revoker::Holder } | Command::Leave { lease, .. } => *lease,
+            Command::Upgrade(ask) => ask.lease,
+            Command::Abandon(abandon) => abandon.lease,
+            Command::Put(put) => put.lease?,
+            _ => return None,
+        };
+        self.live(lease, handle_of).ok()
+    }
+
+    /// Refuses one more record with a key to an owner that has as many as are free.
+    fn within_share(&self, principal: &str, lease: Option<LeaseId>) -> Result<(), Refusal> {
+        let all = &self.key_records;
+        let number = all.len() as u64;
+        let bytes: u64 = all.iter().map(KeyedRequest::weight).sum();
+        let (records_max, bytes_max) =
+            (self.limits.get(Limit::Requests), self.limits.get(Limit::RequestBytes));
+        let limit = |limit, bound, asked| Err(Refusal::Limit { limit, bound, asked });
+        if number >= records_max {
+            return limit(Limit::Requests, records_max, number + 1);
+        }
+        if bytes >= bytes_max {
+            return limit(Limit::RequestBytes, bytes_max, bytes);
+        }
+        if self.level < LEVEL_FAIR_RECORDS {
+            return Ok(());
+        }
+        let own = |record: &&KeyedRequest| match lease {
+            Some(lease) => record.lease == Some(lease),
+            None => record.lease.is_none() && record.principal == principal,
+        };
+        let own: Vec<u64> = all.iter().filter(own).map(KeyedRequest::weight).collect();
+        let (own_number, own_bytes) = (own.len() as u64, own.iter().sum());
+        if own_number >= records_max - number {
+            return limit(Limit::Requests, records_max - number, own_number + 1);
+        }
+        if own_bytes >= bytes_max - bytes {
+            return limit(Limit::RequestBytes, bytes_max - bytes, own_bytes);
+        }
+        Ok(())
     }
 
     fn run_key(
@@ -174,15 +284,9 @@ impl Model {
             }
             return verdict;
         }
-        let (number, bound) = (self.key_records.len() as u64, self.limits.get(Limit::Requests));
-        if number >= bound {
-            return Err(Refusal::Limit { limit: Limit::Requests, bound, asked: number + 1 });
-        }
-        let bound = self.limits.get(Limit::RequestBytes);
-        let asked: u64 = self.key_records.iter().map(KeyedRequest::weight).sum();
-        if asked >= bound {
-            return Err(Refusal::Limit { limit: Limit::RequestBytes, bound, asked });
-        }
+        let is_anonymous = self.level >= LEVEL_FAIR_RECORDS && principal.is_empty();
+        let lease = if is_anonymous { self.sent_for(command, handle_of) } else { None };
+        self.within_share(principal, lease)?;
         let result = self.run(principal, command, handle_of);
         if matches!(command, Command::Renew(_)) {
             return result;
@@ -190,6 +294,7 @@ impl Model {
         self.key_records.push(KeyedRequest {
             principal: principal.to_owned(),
             key: key.to_owned(),
+            lease,
             at_ms: self.clock_ms,
             record: self.record(command, &result, handle_of),
         });
@@ -267,6 +372,19 @@ impl Model {
     fn standing_of_record(&self, lease: &LeaseGrant, place: PlaceNumber) -> Answer {
         let same = self.leases.get(&lease.id).is_some_and(|now| now.created == lease.created);
         if same && self.is_live(lease.id) { self.standing(lease.id, place) } else { Answer::Ended }
+    }
+}
+
+/// Whether a command may add to the state.
+fn grows(command: &Command<'_>) -> bool {
+    match command {
+        Command::GrantLease(_)
+        | Command::Acquire(_)
+        | Command::Upgrade(_)
+        | Command::Update { .. }
+        | Command::Resize { slots: Some(_), .. } => true,
+        Command::Put(put) => !put.key.starts_with("tenure/"),
+        _ => false,
     }
 }
 

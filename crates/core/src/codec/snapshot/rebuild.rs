@@ -236,7 +236,7 @@ impl Machine {
                 return Err(BadSnapshot::Inconsistent);
             };
             let index = (request.principal.clone(), request.key.clone());
-            self.key_request_bytes += request.weight();
+            self.key_request_shares.add(request);
             if self.key_requests_by_key.insert(index, slot).is_some() {
                 return Err(BadSnapshot::Inconsistent);
             }

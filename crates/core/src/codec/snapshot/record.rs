@@ -3,14 +3,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
-use tenure_types::{PlaceNumber, Revision, Token};
+use tenure_types::{LeaseId, PlaceNumber, Revision, Token};
 
 use super::options::{get_options, put_options};
 use crate::codec::request::{get_lease_id, get_priority};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::request::{
-    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_HAND_ON, LEVEL_MIN_HOLD, LEVEL_POLICY,
-    LEVEL_PRIORITY, LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
+    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_FAIR_RECORDS, LEVEL_HAND_ON, LEVEL_MIN_HOLD,
+    LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_REPAIRED_SHARES, LEVEL_SHARES,
 };
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
@@ -379,15 +379,27 @@ impl SnapshotRecord for KeyRequest {
     fn put(&self, out: &mut Vec<u8>, level: u16) {
         out.put_bytes(self.principal.as_bytes());
         out.put_name(&self.key);
+        if level >= LEVEL_FAIR_RECORDS {
+            out.put_optional(self.lease.map(LeaseId::get));
+        }
         out.put_raw(&self.hash.to_le_bytes());
         out.put(self.since_ms);
         put_remembered(out, &self.answer, level);
     }
 
     fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
+        let principal: Box<str> = Box::from(reader.text()?);
+        let key = reader.name()?;
+        let number = if level >= LEVEL_FAIR_RECORDS { reader.optional()? } else { None };
+        let lease = number.map(|id| LeaseId::new(id).ok_or(Malformed)).transpose()?;
+        // The records of a principal are its own, whatever lease it named.
+        if lease.is_some() && !principal.is_empty() {
+            return Err(Malformed);
+        }
         Ok(KeyRequest {
-            principal: Box::from(reader.text()?),
-            key: reader.name()?,
+            principal,
+            key,
+            lease,
             hash: get_u64(reader)?,
             since_ms: get_time(reader)?,
             answer: get_remembered(reader, level)?,
