@@ -53,12 +53,15 @@ func closingFailure(closing *wireError) *dialError {
 	return failed
 }
 
-// errorBody reads the error in the body of an HTTP answer.
+// errorBody reads the error in the body of an HTTP answer; nil if the body has none of a member.
 func errorBody(from io.Reader) *wireError {
 	var body struct {
 		Error *wireError `json:"error"`
 	}
 	if from == nil || json.NewDecoder(io.LimitReader(from, 64<<10)).Decode(&body) != nil {
+		return nil
+	}
+	if body.Error != nil && body.Error.Reason == "" {
 		return nil
 	}
 	return body.Error

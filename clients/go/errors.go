@@ -185,6 +185,8 @@ type UnavailableError struct {
 	Waited time.Duration
 	// Tried lists the addresses that were tried, with their outcomes.
 	Tried []Tried
+	// Cause is what the last attempt of a query failed with, if a member or a proxy answered or its connection broke.
+	Cause error
 }
 
 // A Tried is an address, and the outcome of the last attempt to connect to it.
@@ -202,6 +204,9 @@ func (e *UnavailableError) Error() string {
 			separator = ": "
 		}
 		text += separator + tried.Address + " " + tried.Outcome
+	}
+	if e.Cause != nil {
+		text += fmt.Sprintf(" (%v)", e.Cause)
 	}
 	return text
 }
@@ -371,4 +376,9 @@ func strange() *RefusedError {
 		Message: "the member answered something else than was asked",
 		effect:  EffectUnknown,
 	}
+}
+
+// wire is the refusal as a message of the wire.
+func (e *RefusedError) wire() *wireError {
+	return &wireError{Reason: e.Reason, Message: e.Message, Effect: e.Effect()}
 }

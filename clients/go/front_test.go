@@ -26,6 +26,8 @@ type front struct {
 	requests []map[string]json.RawMessage
 	pages    []string
 	searches []url.Values
+	// answer answers searches in place of the pages; it gets the number of the search, from 0.
+	answer func(to http.ResponseWriter, number int)
 }
 
 // newFront starts a front of an address. It ends with the test.
@@ -82,6 +84,12 @@ func (f *front) ServeHTTP(to http.ResponseWriter, request *http.Request) {
 	}
 	isSearch := strings.HasPrefix(request.URL.Path, "/v1/history") || request.URL.Query().Get("view") == "history"
 	f.mu.Lock()
+	if answer, number := f.answer, len(f.searches); isSearch && answer != nil {
+		f.searches = append(f.searches, request.URL.Query())
+		f.mu.Unlock()
+		answer(to, number)
+		return
+	}
 	if !isSearch || len(f.pages) == 0 {
 		f.mu.Unlock()
 		f.proxy.ServeHTTP(to, request)
@@ -90,8 +98,14 @@ func (f *front) ServeHTTP(to http.ResponseWriter, request *http.Request) {
 	page := f.pages[0]
 	f.pages, f.searches = f.pages[1:], append(f.searches, request.URL.Query())
 	f.mu.Unlock()
+	answerWith(to, http.StatusOK, page)
+}
+
+// answerWith sends a JSON answer.
+func answerWith(to http.ResponseWriter, status int, body string) {
 	to.Header().Set("Content-Type", "application/json")
-	_, _ = to.Write([]byte(page))
+	to.WriteHeader(status)
+	_, _ = to.Write([]byte(body))
 }
 
 func (f *front) session(to http.ResponseWriter, request *http.Request) {

@@ -46,6 +46,7 @@ func (c *Client) openStream(ctx context.Context, path string, passing ...string)
 		if err == nil {
 			return stream, nil
 		}
+		after := time.Duration(0)
 		var refused *httpError
 		if errors.As(err, &refused) {
 			if refused.Reason == "COMPACTED" {
@@ -55,8 +56,9 @@ func (c *Client) openStream(ctx context.Context, path string, passing ...string)
 			if !meaning.again && !meaning.doubt && !slices.Contains(passing, refused.Reason) {
 				return nil, meaning.err
 			}
+			after = meaning.after
 		}
-		if errors.Is(err, errNoSession) || !sleep(limited, jittered(pause)) {
+		if errors.Is(err, errNoSession) || !sleep(limited, max(jittered(pause), after)) {
 			if ctx.Err() != nil {
 				return nil, cancelled(ctx, EffectNone)
 			}

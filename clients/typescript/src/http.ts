@@ -1,6 +1,6 @@
 /** Sends the requests that have no form on a session over HTTP: members, tickets, and streams of server-sent events. */
 import type { Core } from "./core.js";
-import { Closed, meaningOf, Refused, StrangeAnswer, Unavailable, type TenureError } from "./errors.js";
+import { Closed, meaningOf, type Meaning, Refused, StrangeAnswer, Unavailable, type TenureError } from "./errors.js";
 import { BrokenConnection, jittered, platform, type HttpResponse } from "./platform/platform.js";
 import { nowMs, sleep } from "./waiting.js";
 import type { WireError } from "./wire.js";
@@ -12,6 +12,16 @@ const PAUSE_MIN_MS = 20;
 const PAUSE_MAX_MS = 1_000;
 /** The longest body of an answer. */
 const BODY_CHARS_MAX = 16 * 1024 * 1024;
+
+/** What proxies and load balancers answer until they reach a member again. */
+const PASSING_STATUS = [429, 502, 503, 504];
+
+/** A member does not serve now: it, or another one, may be asked again after this time. */
+export class NotNow extends Error {
+  constructor(readonly afterMs: number) {
+    super("the member does not serve now");
+  }
+}
 
 /** One server-sent event. */
 export interface ServerSentEvent {
@@ -42,8 +52,8 @@ export class HttpApi {
     const asking = this.exchange(address, method, path, body, withinMs).catch((error: unknown) => {
       throw error instanceof BrokenConnection ? this.core.noSession(error.cause) : error;
     });
-    const { answer, error } = await asking;
-    if (error !== undefined) throw refusalOf(error);
+    const { answer, refusal } = await asking;
+    if (refusal !== undefined) throw errorOf(refusal);
     return answer;
   }
 
@@ -54,7 +64,7 @@ export class HttpApi {
     path: string,
     body: object | undefined,
     withinMs: number,
-  ): Promise<{ answer?: unknown; error?: WireError }> {
+  ): Promise<{ answer?: unknown; refusal?: Refusal }> {
     const ending = new AbortController();
     const stop = this.whenStopping(ending);
     const timer = setTimeout(() => ending.abort(), withinMs);
@@ -62,7 +72,7 @@ export class HttpApi {
       const response = await this.send(address, method, path, body, {}, ending.signal);
       const text = await whole(response);
       const isDone = response.status >= 200 && response.status < 300;
-      return isDone ? { answer: parsed(text) } : { error: errorIn(text) };
+      return isDone ? { answer: parsed(text) } : { refusal: refusalIn(response, text) };
     } finally {
       clearTimeout(timer);
       stop();
@@ -81,9 +91,9 @@ export class HttpApi {
       let afterMs = 0;
       try {
         const left = Math.max(1, untilMs - nowMs());
-        const { answer, error } = await this.exchange(session.address, "GET", path, undefined, left);
-        if (error === undefined) return answer;
-        const meaning = meaningOf(error);
+        const { answer, refusal } = await this.exchange(session.address, "GET", path, undefined, left);
+        if (refusal === undefined) return answer;
+        const { error, meaning } = refusal;
         if (meaning.is === "no") throw meaning.error;
         if (meaning.is === "again") {
           afterMs = meaning.afterMs;
@@ -111,7 +121,10 @@ export class HttpApi {
     const stop = this.whenStopping(ending);
     try {
       const response = await this.send(address, "GET", path, undefined, headers, ending.signal);
-      if (response.status !== 200) throw refusalOf(errorIn(await whole(response)));
+      if (response.status !== 200) {
+        const refusal = refusalIn(response, await whole(response));
+        throw refusal.meaning.is === "again" ? new NotNow(refusal.meaning.afterMs) : errorOf(refusal);
+      }
       return eventsOf(response.body, stop);
     } catch (error) {
       stop();
@@ -171,17 +184,39 @@ function parsed(text: string): unknown {
   }
 }
 
-/** The error in a body. */
-function errorIn(text: string): WireError {
-  const { error } = (parsed(text) ?? {}) as { error?: WireError };
-  if (error === undefined) throw new StrangeAnswer();
-  return error;
+/** Why a member, or what stands before it, did not answer a request that is harmless to repeat. */
+interface Refusal {
+  readonly error: WireError;
+  readonly meaning: Meaning;
+}
+
+/** Reads a refusal. What no member sent goes away soon if proxies send it until they reach a member again. */
+function refusalIn(response: HttpResponse, text: string): Refusal {
+  const error = errorIn(text);
+  // A date, which no member sends, is not read.
+  const askedMs = /^\d{1,9}$/.test(response.retryAfter ?? "") ? Number(response.retryAfter) * 1_000 : 0;
+  if (error === undefined) {
+    if (!PASSING_STATUS.includes(response.status)) throw new StrangeAnswer();
+    const strange = { reason: "STRANGE_ANSWER", message: `HTTP ${response.status}`, effect: "none" } as const;
+    return { error: strange, meaning: { is: "again", afterMs: askedMs, error: undefined } };
+  }
+  const meaning = meaningOf(error);
+  return { error, meaning: meaning.is === "again" ? { ...meaning, afterMs: meaning.afterMs || askedMs } : meaning };
+}
+
+/** The error of a member in a body, if there is one. */
+function errorIn(text: string): WireError | undefined {
+  try {
+    const { error } = (JSON.parse(text) ?? {}) as { error?: WireError };
+    return error?.reason ? error : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** What a refusal is for the caller. What may be sent again is `Unavailable`: nothing happened. */
-function refusalOf(error: WireError): Error {
-  const meaning = meaningOf(error);
-  return meaning.is === "no" ? meaning.error : new Unavailable();
+function errorOf({ error, meaning }: Refusal): Error {
+  return meaning.is === "no" ? meaning.error : new Unavailable([], new Refused(error.reason, error.message, error));
 }
 
 async function* eventsOf(body: AsyncIterable<string>, stop: () => void): AsyncGenerator<ServerSentEvent> {

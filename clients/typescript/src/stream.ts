@@ -1,7 +1,7 @@
 /** Follows a stream of server-sent events across reconnects, for watches and observers. */
 import type { Core } from "./core.js";
 import { Closed, Refused } from "./errors.js";
-import type { ServerSentEvent } from "./http.js";
+import { NotNow, type ServerSentEvent } from "./http.js";
 import { jittered } from "./platform/platform.js";
 import { nowMs, Scope, sleep } from "./waiting.js";
 
@@ -15,6 +15,8 @@ const SILENT_MS = 25_000;
 export class EventStream {
   private open: { events: AsyncGenerator<ServerSentEvent>; ending: AbortController } | undefined;
   private over = false;
+  /** How long the member that refused the stream asks to wait. */
+  private afterMs = 0;
 
   constructor(
     private readonly core: Core,
@@ -41,7 +43,7 @@ export class EventStream {
           await scope.race(this.begin(untilMs));
           if (this.open === undefined) {
             if (nowMs() >= untilMs) throw this.core.noSession();
-            await scope.race(sleep(jittered(pause), untilMs));
+            await scope.race(sleep(Math.max(jittered(pause), this.afterMs), untilMs));
             pause = Math.min(pause * 2, PAUSE_MAX_MS);
           }
           continue;
@@ -88,6 +90,7 @@ export class EventStream {
     } catch (error) {
       ending.abort();
       // A member that cannot serve now is asked again, or another one is.
+      this.afterMs = error instanceof NotNow ? error.afterMs : 0;
       if (error instanceof Refused) throw error;
     } finally {
       clearTimeout(timer);

@@ -4,10 +4,11 @@ import { once } from "node:events";
 
 /**
  * `answers` has the answers to queries whose path has `part` in it, in order; the last one stays. An answer is a status
- * and a body, `undefined` for a connection that breaks, or "silence".
+ * and a body, and further headers with their ends; `undefined` for a connection that breaks, or "silence".
  */
 export async function startFront(target, part, answers) {
   const asked = [];
+  const askedAt = [];
   const sent = [];
   const sockets = new Set();
   const [host, port] = target.split(":");
@@ -18,11 +19,12 @@ export async function startFront(target, part, answers) {
       const [, path] = /^GET (\S+) HTTP/.exec(data.toString("latin1")) ?? [];
       if (path?.includes(part)) {
         const answer = answers[Math.min(asked.length, answers.length - 1)];
+        askedAt.push(performance.now());
         asked.push(new URL(path, `http://${target}`));
         if (answer === undefined) return from.destroy();
         if (answer === "silence") return;
-        const [status, body] = answer;
-        return from.end(`HTTP/1.1 ${status} -\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`);
+        const [status, body, headers = ""] = answer;
+        return from.end(`HTTP/1.1 ${status} -\r\n${headers}content-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`);
       }
       const to = connect({ host, port: Number(port) });
       sockets.add(to);
@@ -42,6 +44,8 @@ export async function startFront(target, part, answers) {
     address: `127.0.0.1:${server.address().port}`,
     /** The queries that were answered here. */
     asked,
+    /** When, in milliseconds. */
+    askedAt,
     /** The requests of sessions with a command. */
     sent: (command) => sent.filter((it) => command in it),
     stop() {

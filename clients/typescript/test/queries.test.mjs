@@ -56,7 +56,20 @@ test("a history that does not advance is refused", async () => {
 
 test("an answer that is not understood is not asked for again", async () => {
   await fails([[200, "{"]], (error, asked) => assert.deepEqual([error.name, asked], ["StrangeAnswer", 1]));
-  await fails([[502, "<html>"]], (error, asked) => assert.deepEqual([error.name, asked], ["StrangeAnswer", 1]));
+  for (const answer of [[404, "<html>"], [500, '{"error":{}}']]) {
+    await fails([answer], (error, asked) => assert.deepEqual([error.name, asked], ["StrangeAnswer", 1]));
+  }
+});
+
+test("a query is asked again after the time that the answer names", async () => {
+  const overloaded = JSON.stringify({ error: { reason: "OVERLOADED", message: "not now", effect: "none", retry_after_ms: 300 } });
+  const front = await startFront(server.address, "history", [[503, overloaded], [502, "<html>", "retry-after: 1\r\n"], empty]);
+  const client = await Client.connect({ addresses: front.address, name: "tests", timeout: "4s" });
+  assert.deepEqual((await client.history("past/x")).batches, []);
+  const [first, second, third] = front.askedAt;
+  assert.ok(second - first >= 300 && third - second >= 1_000, String(front.askedAt));
+  await client.close();
+  front.stop();
 });
 
 test("a query that members refuse for now fails with their newest refusal", async () => {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 from ._clock import boot_us
 from ._loop import Future
 from ._session import DialError, Session
+from .errors import Refused
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -49,7 +50,7 @@ class Connections:
         self.changed = Bell()
         self.tried: Dict[str, str] = {}
         """The outcome of the last attempt at each address."""
-        self.denied: Optional[Tuple[str, str]] = None
+        self.denied: Optional[Refused] = None
         """Reason and message, if the last round of attempts met a refusal of the credentials and opened no session."""
         self.failed_rounds = 0
         """How many rounds of attempts connected to no member."""
@@ -99,7 +100,7 @@ class Connections:
         self.changed.ring()
 
     async def _dial_any(self) -> bool:
-        denied: Optional[Tuple[str, str]] = None
+        denied: Optional[Refused] = None
         for _ in range(len(self._known)):
             self._turn += 1
             address = self._known[self._turn % len(self._known)]

@@ -177,7 +177,7 @@ class Engine:
         """The error of a request for which there is no session."""
         denied = self.connections.denied
         if denied is not None:
-            return Refused(denied[0], denied[1])
+            return Refused(denied.reason, str(denied), denied.detail)
         return _requests.unavailable(self.connections.tried)
 
     def credentials_refused(self) -> None:

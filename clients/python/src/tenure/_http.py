@@ -6,9 +6,9 @@ from urllib.parse import quote, urlencode
 
 from ._clock import boot_us
 from ._loop import Future
-from ._requests import refused
+from ._requests import AGAIN, NO, Meaning, meaning_of, strange
 from ._stream import ConnectError, Stream, connect
-from .errors import Refused
+from .errors import Error, Refused
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -18,10 +18,20 @@ Json = Dict[str, Any]
 # The connection is not read further while so many bytes wait to be taken.
 _BUFFER_MAX = 1024 * 1024
 _HEAD_MAX = 64 * 1024
+# The pause between two rounds over the members grows from the first value to the second.
+_PAUSE_MIN_US = 20_000
+_PAUSE_MAX_US = 1_000_000
+# How long one member may take to answer.
+_ATTEMPT_US = 3_000_000
+# What proxies and load balancers answer until they reach a member again.
+_PASSING_STATUS = (429, 502, 503, 504)
 
 
 class Broken(Exception):
     """The connection failed or ended: whatever was asked for may be tried again at another member."""
+
+    after_us = 0
+    """How long to wait before that, at least: a member asked for it."""
 
 
 class Event(NamedTuple):
@@ -109,6 +119,10 @@ class Response:
         self._headers = headers
         self._is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         self._lines = bytearray()
+
+    def header(self, name: str) -> str:
+        """A header by its name in lower case; empty if there is none."""
+        return self._headers.get(name, "")
 
     async def body(self, until_us: int) -> bytes:
         """Reads the whole body."""
@@ -207,19 +221,43 @@ async def send(engine: "Engine", address: str, method: str, path: str, body: Opt
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.strip().lower()] = value.strip()
         return Response(reader, stream, int(status_line[1]), headers)
+    except (ValueError, IndexError):
+        stream.close()
+        raise Broken("the answer is not HTTP") from None
     except BaseException:
         stream.close()
         raise
 
 
-async def error_of(response: Response, until_us: int) -> Json:
-    """The error in a response that is not success."""
+class Refusal(NamedTuple):
+    """Why a member, or what stands before it, does not answer a request that is harmless to repeat."""
+
+    error: Json
+    meaning: Meaning
+
+
+async def refusal_of(response: Response, until_us: int) -> Refusal:
+    """The error in a response that is not success, and whether another try may help."""
     text = await response.body(until_us)
     try:
-        found = json.loads(text)["error"]
-        return dict(found)
+        error = dict(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
-        return {"reason": "STRANGE_ANSWER", "message": f"HTTP {response.status}", "effect": "unknown"}
+        error = {}
+    asks_to_wait_us = _seconds(response.header("retry-after")) * 1_000_000
+    if not error.get("reason"):
+        error = {"reason": "STRANGE_ANSWER", "message": f"HTTP {response.status}", "effect": "unknown"}
+        if response.status in _PASSING_STATUS:
+            return Refusal(error, Meaning(AGAIN, asks_to_wait_us))
+        return Refusal(error, Meaning(NO, 0, Refused.by(error)))
+    meaning = meaning_of(error)
+    if meaning.what != NO and not error.get("retry_after_ms"):
+        meaning = meaning._replace(after_us=asks_to_wait_us)
+    return Refusal(error, meaning)
+
+
+def _seconds(header: str) -> int:
+    """The seconds of a Retry-After. A date, which no member sends, is not read."""
+    return int(header) if header.isascii() and header.isdigit() and len(header) < 10 else 0
 
 
 def addresses(engine: "Engine") -> List[str]:
@@ -231,17 +269,36 @@ def addresses(engine: "Engine") -> List[str]:
 async def call(engine: "Engine", method: str, path: str, body: Optional[Json] = None) -> Json:
     """Asks one member after the other until one answers. For requests that are harmless to repeat."""
     until = boot_us() + engine.settings.timeout_us
+    pause = _PAUSE_MIN_US
+    # The newest refusal that says why members do not serve, and the newest problem of any kind.
+    newest: Optional[Error] = None
+    problem: Optional[Exception] = None
     while True:
+        after = 0
         for address in addresses(engine):
             try:
-                response = await send(engine, address, method, path, body, min(until, boot_us() + 3_000_000))
+                response = await send(engine, address, method, path, body, min(until, boot_us() + _ATTEMPT_US))
                 if response.status < 300:
-                    return dict(json.loads(await response.body(until)))
-                error = await error_of(response, until)
-            except Broken:
+                    return _parsed(await response.body(until))
+                refusal = await refusal_of(response, until)
+            except Broken as broken:
+                problem = broken
                 continue
-            if response.status not in (502, 503, 504):
-                raise refused(error)
-        if boot_us() + 100_000 >= until:
-            raise engine.no_session()
-        await engine.loop.sleep(0.1)
+            if refusal.meaning.what == NO:
+                assert refusal.meaning.error is not None
+                raise refusal.meaning.error
+            after = max(after, refusal.meaning.after_us)
+            newest = refusal.meaning.error or newest
+            problem = Refused.by(refusal.error)
+        wait = max(engine.jittered(pause), after)
+        if boot_us() + wait >= until:
+            raise (newest or engine.no_session()) from problem
+        await engine.loop.sleep_until(boot_us() + wait)
+        pause = min(pause * 2, _PAUSE_MAX_US)
+
+
+def _parsed(text: bytes) -> Json:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError):
+        raise strange() from None

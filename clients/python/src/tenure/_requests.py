@@ -52,14 +52,8 @@ def meaning_of(error: Json) -> Meaning:
     full_for_now = reason == "QUOTA" and retry_after > 0
     if full_for_now or reason in _PASSING:
         says_why = full_for_now or reason == "OVERLOADED"
-        return Meaning(AGAIN, retry_after * 1000, refused(error) if says_why else None)
-    return Meaning(NO, 0, refused(error))
-
-
-def refused(error: Json) -> Refused:
-    """The exception for an error of the cluster."""
-    detail = {key: value for key, value in error.items() if key not in ("reason", "message", "effect")}
-    return Refused(str(error.get("reason", "")), str(error.get("message", "")), detail)
+        return Meaning(AGAIN, retry_after * 1000, Refused.by(error) if says_why else None)
+    return Meaning(NO, 0, Refused.by(error))
 
 
 def strange() -> Refused:

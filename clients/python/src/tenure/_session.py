@@ -18,6 +18,7 @@ from websockets.uri import parse_uri
 from ._clock import boot_us
 from ._loop import Future, Timer
 from ._stream import ConnectError, Stream, connect
+from .errors import Refused
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -51,18 +52,18 @@ GONE = "gone"
 class DialError(Exception):
     """Why no session could be opened."""
 
-    def __init__(self, word: str, silent: bool = False, denied: Optional[Tuple[str, str]] = None) -> None:
+    def __init__(self, word: str, silent: bool = False, denied: Optional[Refused] = None) -> None:
         super().__init__(word)
         self.silent = silent
         """Whether the peer did not answer in time, so that it may still answer the next attempt."""
         self.denied = denied
-        """Reason and message, if the credentials are refused: no other attempt will succeed with them."""
+        """The refusal of the credentials, if that is why: no other attempt will succeed with them."""
 
     @classmethod
     def of(cls, error: Json) -> "DialError":
         """The error of a member that refuses the session."""
-        reason, message = str(error.get("reason", "")), str(error.get("message", ""))
-        return cls(message or reason, denied=(reason, message) if reason in _DENYING else None)
+        refused = Refused.by(error)
+        return cls(str(refused) or refused.reason, denied=refused if refused.reason in _DENYING else None)
 
 
 class Asked:
@@ -137,11 +138,11 @@ class Session:
         # Addresses come from other members too: each is checked before anything is sent there.
         unsent = settings.credentials.may_not_go_to(address, settings.is_tls)
         if unsent is not None:
-            raise DialError(unsent, denied=("UNAUTHENTICATED", unsent))
+            raise DialError(unsent, denied=Refused("UNAUTHENTICATED", unsent))
         try:
             authorization = settings.credentials.authorization()
         except OSError as error:
-            raise DialError(str(error), denied=("UNAUTHENTICATED", str(error))) from None
+            raise DialError(str(error), denied=Refused("UNAUTHENTICATED", str(error))) from None
         try:
             stream = await connect(engine.loop, address, settings.tls_context(), until_us)
         except ConnectError as error:

@@ -7,7 +7,7 @@ from ._ask import check_name
 from ._clock import boot_us
 from ._http import Broken
 from ._loop import Future
-from ._requests import AGAIN, DOUBT, meaning_of
+from ._requests import AGAIN, DOUBT, Meaning, meaning_of
 from .errors import Closed, Compacted
 from .values import Batch, Leader, batch, leader
 
@@ -47,6 +47,7 @@ class EventFeed:
         """Returns the next event; `None` after the stream was ended. Raises `Unavailable` if no member can be reached."""
         pause, until = _PAUSE_MIN_US, boot_us() + self._engine.settings.timeout_us
         while not self.is_over:
+            after = 0
             if self._engine.is_stopped or self._engine.closing.is_done:
                 self.end()
                 return None
@@ -54,14 +55,16 @@ class EventFeed:
                 if self._response is None:
                     await self._open()
                 return await self._read()
-            except Broken:
+            except Broken as broken:
+                after = broken.after_us
                 if self._response is not None:
                     self._response.close()
                     self._response = None
                     until = boot_us() + self._engine.settings.timeout_us
-            if boot_us() + pause >= until:
+            wait = max(self._engine.jittered(pause), after)
+            if boot_us() + wait >= until:
                 raise self._engine.no_session()
-            await self._engine.loop.wait(boot_us() + self._engine.jittered(pause), self._ended)
+            await self._engine.loop.wait(boot_us() + wait, self._ended)
             pause = min(pause * 2, _PAUSE_MAX_US)
         return None
 
@@ -73,14 +76,15 @@ class EventFeed:
                 raise Closed
             try:
                 await self._open()
-            except Broken:
-                if boot_us() + pause >= until:
-                    raise self._engine.no_session() from None
-                await self._engine.loop.sleep_until(boot_us() + self._engine.jittered(pause))
+            except Broken as broken:
+                wait = max(self._engine.jittered(pause), broken.after_us)
+                if boot_us() + wait >= until:
+                    raise self._engine.no_session() from broken
+                await self._engine.loop.sleep_until(boot_us() + wait)
                 pause = min(pause * 2, _PAUSE_MAX_US)
 
     async def _open(self) -> None:
-        problem = Broken("no address")
+        problem, after = Broken("no address"), 0
         for address in _http.addresses(self._engine):
             limit = boot_us() + _START_US
             try:
@@ -88,20 +92,24 @@ class EventFeed:
                 if response.status == 200:
                     self._response = response
                     return
-                error = await _http.error_of(response, limit)
+                refusal = await _http.refusal_of(response, limit)
             except Broken as broken:
                 problem = broken
                 continue
-            self.refused(error)
-            problem = Broken(str(error.get("message")))
+            self._refused(refusal.error, refusal.meaning)
+            problem = Broken(str(refusal.error.get("message")))
+            after = max(after, refusal.meaning.after_us)
+        problem.after_us = after
         raise problem
 
     def refused(self, error: Dict[str, Any]) -> None:
-        """A member refused to start the stream: raises if another try does not help."""
+        """A member ended the stream: raises if another try does not help."""
+        self._refused(error, meaning_of(error))
+
+    def _refused(self, error: Dict[str, Any], meaning: Meaning) -> None:
         if error.get("reason") == "COMPACTED":
             self.is_over = True
             raise Compacted(int(error.get("revision") or 0))
-        meaning = meaning_of(error)
         if meaning.what not in (AGAIN, DOUBT):
             self.is_over = True
             assert meaning.error is not None

@@ -40,6 +40,24 @@ class Refused(Error):
         if reason == "STRANGE_ANSWER":
             self.effect = UNKNOWN
 
+    @classmethod
+    def by(cls, error: Dict[str, Any]) -> "Refused":
+        """The exception for an error of the cluster, as any API answers it."""
+        detail = {key: value for key, value in error.items() if key not in ("reason", "message", "effect")}
+        return cls(str(error.get("reason", "")), str(error.get("message", "")), detail)
+
+    @property
+    def next(self) -> Optional[str]:
+        """What to do next, if the cluster says so."""
+        advice = self.detail.get("next")
+        return None if advice is None else str(advice)
+
+    @property
+    def retry_after(self) -> Optional[float]:
+        """In how many seconds to try again, if the cluster says so."""
+        after_ms = int(self.detail.get("retry_after_ms") or 0)
+        return after_ms / 1000 if after_ms else None
+
     def __reduce__(self) -> Tuple[Any, ...]:
         return (type(self), (self.reason, str(self), self.detail))
 

@@ -54,7 +54,8 @@ async function request(asked: HttpRequest): Promise<HttpResponse> {
   const response = await asking.catch((error: unknown) => {
     throw new BrokenConnection(error);
   });
-  return { status: response.status, body: unbroken(text(response.body)) };
+  const retryAfter = response.headers.get("retry-after") ?? undefined;
+  return { status: response.status, retryAfter, body: unbroken(text(response.body)) };
 }
 
 async function* text(body: ReadableStream<Uint8Array> | null): AsyncGenerator<string> {

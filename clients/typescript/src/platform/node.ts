@@ -130,7 +130,8 @@ function request(asked: HttpRequest): Promise<HttpResponse> {
     } as https.RequestOptions;
     const sent = module.request(asked.url, options, (response) => {
       response.setEncoding("utf8");
-      resolve({ status: response.statusCode ?? 0, body: unbroken(response as AsyncIterable<string>) });
+      const retryAfter = response.headers["retry-after"];
+      resolve({ status: response.statusCode ?? 0, retryAfter, body: unbroken(response as AsyncIterable<string>) });
     });
     sent.on("error", (error) => reject(new BrokenConnection(error)));
     sent.end(asked.body);

@@ -47,6 +47,8 @@ export interface HttpRequest {
 
 export interface HttpResponse {
   readonly status: number;
+  /** The value of `Retry-After`, if there is one. */
+  readonly retryAfter: string | undefined;
   readonly body: AsyncIterable<string>;
 }
 

@@ -1,5 +1,6 @@
 package dev.tenure.client;
 
+import java.time.Duration;
 import java.util.Optional;
 import java.util.Set;
 
@@ -16,6 +17,12 @@ public final class RefusedException extends TenureException {
 
   private final transient Holder holder;
 
+  /** What to do next; empty if the cluster does not say. */
+  private final String next;
+
+  /** When to try again; zero if the cluster does not say. */
+  private final Duration retryAfter;
+
   /**
    * Creates a refusal.
    *
@@ -24,8 +31,41 @@ public final class RefusedException extends TenureException {
    * @param holder who has the lock; null if that is not why, or not known
    */
   public RefusedException(String reason, String message, Holder holder) {
+    this(reason, message, holder, "", Duration.ZERO);
+  }
+
+  /**
+   * Creates a refusal of the cluster.
+   *
+   * @param reason the stable word
+   * @param message the sentence for people
+   * @param holder who has the lock; null if that is not why, or not known
+   * @param next what to do next; empty if the cluster does not say
+   * @param retryAfter when to try again; zero if the cluster does not say
+   */
+  public RefusedException(String reason, String message, Holder holder, String next, Duration retryAfter) {
     super(reason, Effect.NONE, message);
     this.holder = holder;
+    this.next = next;
+    this.retryAfter = retryAfter;
+  }
+
+  /**
+   * Returns what to do next, if the cluster says so.
+   *
+   * @return a sentence for people
+   */
+  public Optional<String> next() {
+    return Optional.of(next).filter(it -> !it.isEmpty());
+  }
+
+  /**
+   * Returns how long to wait before another try, if the cluster says so.
+   *
+   * @return the time
+   */
+  public Optional<Duration> retryAfter() {
+    return Optional.of(retryAfter).filter(it -> !it.isZero());
   }
 
   /**

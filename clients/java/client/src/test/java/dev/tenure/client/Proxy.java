@@ -22,9 +22,13 @@ final class Proxy implements AutoCloseable {
   private final String target;
   private final List<Socket> sockets = new CopyOnWriteArrayList<>();
   private final List<ByteArrayOutputStream> asked = new CopyOnWriteArrayList<>();
-  private final Queue<String> pages = new ConcurrentLinkedQueue<>();
+  private final Queue<Answer> answers = new ConcurrentLinkedQueue<>();
   private final List<String> searches = new CopyOnWriteArrayList<>();
+  private final List<Long> searchedAt = new CopyOnWriteArrayList<>();
   private volatile boolean swallows;
+
+  /** An answer to a search: its status, its headers, each with its end, and its body. */
+  record Answer(int status, String headers, String body) {}
 
   Proxy(String target) throws IOException {
     this.target = target;
@@ -43,7 +47,19 @@ final class Proxy implements AutoCloseable {
 
   /** Answers the next searches of the past with these pages. */
   void answerSearches(String... pages) {
-    this.pages.addAll(List.of(pages));
+    for (String page : pages) {
+      answerSearches(new Answer(200, "", page));
+    }
+  }
+
+  /** Answers the next searches of the past with these, and all further ones with the last. */
+  void answerSearches(Answer... answers) {
+    this.answers.addAll(List.of(answers));
+  }
+
+  /** Returns when each of these searches came, by {@link System#nanoTime}. */
+  List<Long> searchedAt() {
+    return searchedAt;
   }
 
   /** Returns the queries of the searches that were answered here. */
@@ -54,15 +70,21 @@ final class Proxy implements AutoCloseable {
   /** Answers a request if it is a search and there is a page for it. */
   private boolean answers(String request, OutputStream to) throws IOException {
     String path = request.startsWith("GET ") ? request.split(" ", 3)[1] : "";
-    String page = path.contains("history") ? pages.poll() : null;
-    if (page == null) {
+    Answer answer = path.contains("history") ? next() : null;
+    if (answer == null) {
       return false;
     }
+    searchedAt.add(System.nanoTime());
     searches.add(path.substring(path.indexOf('?') + 1));
-    String head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " + page.length() + "\r\n\r\n";
-    to.write((head + page).getBytes(StandardCharsets.ISO_8859_1));
+    String head = "HTTP/1.1 " + answer.status() + " -\r\nConnection: close\r\n" + answer.headers()
+        + "Content-Length: " + answer.body().length() + "\r\n\r\n";
+    to.write((head + answer.body()).getBytes(StandardCharsets.ISO_8859_1));
     to.close();
     return true;
+  }
+
+  private Answer next() {
+    return answers.size() > 1 ? answers.poll() : answers.peek();
   }
 
   /** Returns the messages that clients have sent so far on WebSockets. */

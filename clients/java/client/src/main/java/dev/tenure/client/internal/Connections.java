@@ -113,7 +113,9 @@ final class Connections {
   /** Returns the error of a request for which there is no session. */
   TenureException noSession() {
     if (denied instanceof RefusedException it) {
-      return new RefusedException(it.reason(), it.getMessage(), null);
+      // A new one, whose stack is that of this request.
+      return new RefusedException(
+          it.reason(), it.getMessage(), null, it.next().orElse(""), it.retryAfter().orElse(Duration.ZERO));
     }
     List<String> each = new ArrayList<>();
     tried.forEach((address, outcome) -> each.add(address + " " + outcome));
@@ -385,7 +387,7 @@ final class Connections {
       core.restored();
     }
     if (List.of("UNAUTHENTICATED", "PERMISSION_DENIED", "FORBIDDEN").contains(reason)) {
-      deniedInRound = new RefusedException(reason, Json.string(error, "message"), null);
+      deniedInRound = Meaning.refusal(error);
     }
   }
 

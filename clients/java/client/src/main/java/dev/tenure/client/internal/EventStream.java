@@ -155,7 +155,7 @@ public final class EventStream<T> implements AutoCloseable {
               if (error != null) {
                 broken();
               } else if (response.statusCode() != 200) {
-                refused(response.body());
+                refused(response);
               } else {
                 // The body has ended.
                 broken();
@@ -200,23 +200,33 @@ public final class EventStream<T> implements AutoCloseable {
   }
 
   private void broken() {
+    broken(0);
+  }
+
+  /** Opens the stream again, after this time at the earliest. */
+  private void broken(long after) {
     disconnect();
     timer.cancel();
     if (MachineClock.now() - brokenSince >= core.settings.timeoutMicros()) {
       late();
     }
-    long wait = MachineClock.jittered(pause);
+    long wait = Math.max(MachineClock.jittered(pause), after);
+    long left = brokenSince + core.settings.timeoutMicros() - MachineClock.now();
+    if (left < wait) {
+      // The consumer learns in time that there is no stream.
+      core.loop.after(Math.max(0, left), this::late);
+    }
     pause = Math.min(pause * 2, PAUSE_MAX);
     timer = core.loop.after(wait, this::connect);
   }
 
-  private void refused(String body) {
-    Optional<JsonNode> error = Json.parse(body).map(it -> it.path("error"));
-    Meaning meaning = error.map(Meaning::of).orElse(new Meaning.Doubt());
+  private void refused(HttpResponse<String> response) {
+    Meaning meaning = HttpCalls.refusal(response.statusCode(), response.headers(), response.body());
     if (meaning instanceof Meaning.No no) {
-      end(Streams.compacted(error.get()).orElse(no.error()));
+      Optional<JsonNode> error = Json.parse(response.body()).map(it -> it.path("error"));
+      end(error.flatMap(Streams::compacted).orElse(no.error()));
     } else {
-      broken();
+      broken(meaning instanceof Meaning.Again again ? again.afterMicros() : 0);
     }
   }
 

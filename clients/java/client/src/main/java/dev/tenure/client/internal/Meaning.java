@@ -42,7 +42,9 @@ public sealed interface Meaning {
 
   static RefusedException refusal(JsonNode error) {
     Holder holder = error.has("holder") ? holder(error.path("holder")) : null;
-    return new RefusedException(Json.string(error, "reason"), Json.string(error, "message"), holder);
+    Duration retryAfter = Duration.ofMillis(error.path("retry_after_ms").asLong(0));
+    return new RefusedException(
+        Json.string(error, "reason"), Json.string(error, "message"), holder, Json.string(error, "next"), retryAfter);
   }
 
   static Holder holder(JsonNode it) {
@@ -74,7 +76,10 @@ public sealed interface Meaning {
 
   /** The error for an answer that does not fit its request. */
   static TenureException strange() {
-    String message = "the member answered something else than was asked";
+    return strange("the member answered something else than was asked");
+  }
+
+  static TenureException strange(String message) {
     return new UnknownOutcomeException("STRANGE_ANSWER", message, null);
   }
 
