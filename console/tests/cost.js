@@ -1,16 +1,29 @@
-// Measures what open pages cost the members of a busy cluster: node cost.js PATH-TO-tenure [PAIRS] [SECONDS] [HASH...]
+// Measures what open pages cost the members of a busy cluster, and fails if that is more than a bound:
+// node cost.js PATH-TO-tenure [--pairs N] [--seconds N] [--locks N,N] [--control] [HASH...]
 //
-// Two equal clusters have the same load all the time. Ten pages are open at a member of one of them, then of the other,
-// in turn: what the browser and everything else takes from the processors slows both down alike. The cost is the
-// processor time of all members of a cluster with the pages less that without, in percent of one core.
+// Two equal clusters of three members have the same load all the time, for each number of locks in turn. Ten pages are
+// open at a member of one of them, then of the other, in turn: what the browser and everything else takes from the
+// processors slows both down alike. The cost is the processor time of all members of a cluster with the pages less that
+// without, in percent of one core. The median of the pairs must not exceed `MOST`, whatever the number of locks is: the
+// summary of all locks is made once for all pages, and the more seldom the longer it takes.
+//
+// With `--control` each page asks for the summary all the time besides. Then the bound must be exceeded, or it bounds
+// nothing.
 
 import { readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
 import { launch, Page, Tabs } from './browser.js';
 import { Client, Cluster, sleep } from './cluster.js';
 
-const [binary, pairs = '5', seconds = '10', ...chosen] = process.argv.slice(2);
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { pairs: { type: 'string', default: '5' }, seconds: { type: 'string', default: '10' }, locks: { type: 'string', default: '2000,100000' }, control: { type: 'boolean', default: false } },
+});
+const [binary, ...chosen] = positionals;
+const [pairs, seconds] = [Number(values.pairs), Number(values.seconds)];
+/** The most that the pages may cost, in percent of one core of all members together. */
+const MOST = 15;
 const PAGES = 10;
-const LOCKS = 2_000;
 const WORKERS = 16;
 /** How often each worker begins a hold. Two of them share a lock, so that some hand it over. */
 const EVERY_MS = 200;
@@ -26,22 +39,20 @@ function busy(pid) {
   return (Number(fields[11]) + Number(fields[12])) * 10;
 }
 
-let working = true;
-
-/** A cluster with locks that are held all the time, and locks that workers hand to each other. */
-async function start() {
+/** A cluster with so many locks that are held all the time, and locks that workers hand to each other. */
+async function start(locks) {
   const cluster = await Cluster.start(binary, 3);
   const client = new Client(cluster.url(await cluster.leader()));
-  await client.ask('PATCH', '/v1/limits', { limits: [{ limit: 'locks_per_lease', value: LOCKS + 1 }] });
+  await client.ask('PATCH', '/v1/limits', { limits: [{ limit: 'locks_per_lease', value: locks + 1 }] });
   const idle = await client.lease('idle');
-  for (let at = 0; at < LOCKS; at += 50) {
+  for (let at = 0; at < locks; at += 50) {
     await client.ask('POST', '/v1/locks', { lease: idle, locks: Array.from({ length: 50 }, (_, more) => `held/${at + more}`) });
   }
-  const it = { cluster, grants: 0 };
-  it.work = Array.from({ length: WORKERS }, async (_, at) => {
+  const it = { cluster, grants: 0, working: true };
+  const work = Array.from({ length: WORKERS }, async (_, at) => {
     const lease = await client.lease(`worker-${at}`);
     const lock = `busy%2F${at % (WORKERS / 2)}`;
-    for (let next = Date.now() + (EVERY_MS / WORKERS) * at; working; next += EVERY_MS) {
+    for (let next = Date.now() + (EVERY_MS / WORKERS) * at; it.working; next += EVERY_MS) {
       await sleep(Math.max(0, next - Date.now()));
       // Without a key: what is measured is not the record of requests. A failure costs one hold.
       const held = await client.once('POST', `/v1/locks/${lock}?wait=10s`, { lease }, {}).catch(() => undefined);
@@ -51,20 +62,31 @@ async function start() {
     }
   });
   it.busy = () => cluster.members.reduce((sum, member) => sum + busy(member.process.pid), 0);
+  it.stop = async () => {
+    it.working = false;
+    await Promise.all(work);
+    await cluster.stop();
+  };
   return it;
 }
 
-const both = [await start(), await start()];
-const browser = await launch();
-const tabs = new Tabs(browser);
+// Asks for what a page is meant to be sent, again and again.
+const hurry = () => {
+  const ask = () => fetch('/v1/overview', { headers: { 'Tenure-Console': '1' } }).then((answer) => answer.text()).finally(() => setTimeout(ask, 20));
+  ask();
+};
 
 /** The percent of a core that each cluster takes while the pages are open at one of them. */
-async function measure(at) {
+async function measure(tabs, both, at) {
   // All at one member, which is the worst for it.
-  for (let page = 0; page < PAGES; page += 1) await (await Page.open(tabs, both[at].cluster.url())).go(HASHES[page % HASHES.length]);
+  for (let page = 0; page < PAGES; page += 1) {
+    const opened = await Page.open(tabs, both[at].cluster.url());
+    await opened.go(HASHES[page % HASHES.length]);
+    if (values.control) await opened.page.evaluate(hurry);
+  }
   await sleep(SETTLE_MS);
   const [began, before, granted] = [Date.now(), both.map((it) => it.busy()), both.map((it) => it.grants)];
-  await sleep(Number(seconds) * 1000);
+  await sleep(seconds * 1000);
   const took = Date.now() - began;
   const taken = both.map((it, index) => ((it.busy() - before[index]) * 100) / took);
   const rates = both.map((it, index) => ((it.grants - granted[index]) * 1000) / took);
@@ -72,21 +94,37 @@ async function measure(at) {
   return { taken, rates };
 }
 
-const costs = [];
-for (let pair = 0; pair < Number(pairs); pair += 1) {
-  const first = pair % 2;
-  const one = await measure(first);
-  const other = await measure(1 - first);
-  const cost = (one.taken[first] - one.taken[1 - first] + other.taken[1 - first] - other.taken[first]) / 2;
-  costs.push(cost);
-  const told = ({ taken, rates }, at) => `with ${taken[at].toFixed(1)} % at ${rates[at].toFixed(0)} grants/s, without ${taken[1 - at].toFixed(1)} % at ${rates[1 - at].toFixed(0)}`;
-  console.log(`pair ${pair + 1}: ${told(one, first)}; ${told(other, 1 - first)}; cost ${cost.toFixed(2)} %`);
+/** What the pages cost with so many locks: the median of the pairs. */
+async function cost(tabs, locks) {
+  const both = [await start(locks), await start(locks)];
+  const costs = [];
+  for (let pair = 0; pair < pairs; pair += 1) {
+    const first = pair % 2;
+    const one = await measure(tabs, both, first);
+    const other = await measure(tabs, both, 1 - first);
+    costs.push((one.taken[first] - one.taken[1 - first] + other.taken[1 - first] - other.taken[first]) / 2);
+    const told = ({ taken, rates }, at) => `with ${taken[at].toFixed(1)} % at ${rates[at].toFixed(0)} grants/s, without ${taken[1 - at].toFixed(1)} % at ${rates[1 - at].toFixed(0)}`;
+    console.log(`  ${locks} locks, pair ${pair + 1}: ${told(one, first)}; ${told(other, 1 - first)}; cost ${costs.at(-1).toFixed(2)} %`);
+  }
+  for (const it of both) await it.stop();
+  costs.sort((one, other) => one - other);
+  const middle = Math.floor(costs.length / 2);
+  const median = costs.length % 2 ? costs[middle] : (costs[middle - 1] + costs[middle]) / 2;
+  console.log(`${locks} locks: ${PAGES} open pages take ${median.toFixed(2)} % of a core, of all members together: the median of ${costs.length} pairs, from ${costs[0].toFixed(2)} to ${costs.at(-1).toFixed(2)}`);
+  return median;
 }
-working = false;
-for (const it of both) await Promise.all(it.work);
+
+const browser = await launch();
+const tabs = new Tabs(browser);
+let failed = false;
+for (const locks of values.locks.split(',').map(Number)) {
+  const taken = await cost(tabs, locks);
+  const exceeds = taken > MOST;
+  if (exceeds !== values.control) {
+    failed = true;
+    console.log(`FAILED: ${values.control ? `the control stays below ${MOST} %, so this bound would not show a page that asks too much` : `at most ${MOST} % is allowed`}`);
+  }
+}
 await browser.close();
-for (const it of both) await it.cluster.stop();
-costs.sort((one, other) => one - other);
-const median = costs.length % 2 ? costs[(costs.length - 1) / 2] : (costs[costs.length / 2 - 1] + costs[costs.length / 2]) / 2;
-console.log(`${PAGES} open pages take ${median.toFixed(2)} % of a core, of all members together: the median of ${costs.length} pairs, from ${costs[0].toFixed(2)} to ${costs[costs.length - 1].toFixed(2)}`);
-process.exit(0);
+console.log(failed ? 'FAILED' : values.control ? `ok: the control exceeds ${MOST} %` : `ok: at most ${MOST} %`);
+process.exit(failed ? 1 : 0);
