@@ -1,6 +1,6 @@
 // What the console can do, and what it says before it does it.
 
-import { html, useEffect, useState } from './vendor/htm-preact.js';
+import { html, useEffect, useRef, useState } from './vendor/htm-preact.js';
 import { act, actor, can, isAnswer, name } from './api.js';
 import { duration } from './format.js';
 import { AGAIN_MS, store, useResource, useStore } from './live.js';
@@ -61,18 +61,22 @@ export function OpenDialog() {
   return html`<div class="dialogs" key=${dialog.id}>${dialog.shown(close)}</div>`;
 }
 
-/** A button that opens the dialog of an act. */
-export function ActButton({ label, allowed, why, danger, children }) {
-  return html`<button class=${danger ? 'danger' : ''} disabled=${!allowed} title=${allowed ? '' : why}
+/** A button that opens the dialog of an act; `does` says in short what the act does. */
+export function ActButton({ label, does = '', allowed, why, danger, children }) {
+  return html`<button class=${danger ? 'danger' : ''} disabled=${!allowed} title=${allowed ? does : why}
       onClick=${(event) => openDialog(children, event.currentTarget)}>${label}</button>`;
 }
 
 /** Follows a lock until its former holder has stopped and the next one has it. */
 function Followed({ lock, token, now: atOnce, opens, waiting }) {
   const { data, at } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 1 }, 500);
+  const closedUntil = useRef();
   if (!data) return html`<p>Looking…</p>`;
   const holders = (data.lock && data.lock.holders) || [];
   const former = holders.find((holder) => holder.token === token);
+  if (former && former.state === 'cooling') closedUntil.current = at + former.left_ms;
+  // Well before its time is over the lock opens only because the holder has confirmed.
+  const confirmed = at < closedUntil.current - 1000;
   const now = holders.find((holder) => holder.token !== token && holder.state === 'held');
   const steps = [];
   if (former && former.state === 'held') steps.push('It still holds: nothing has changed yet.');
@@ -80,6 +84,7 @@ function Followed({ lock, token, now: atOnce, opens, waiting }) {
     steps.push(html`Taken away. ${BLOCKS[former.state]} <strong><${Left} ms=${former.left_ms || 0} at=${at} /></strong> at most.`);
   } else if (opens) steps.push('Opened.');
   else if (atOnce) steps.push('Taken away. The former holder may still act until it notices: only a fence protects the resource.');
+  else if (closedUntil.current !== undefined) steps.push(html`<strong>${confirmed ? 'The former holder has stopped' : 'The time of the former holder is over'}</strong>${confirmed ? ', and has confirmed it.' : ': its lease would have ended by now.'}`);
   else steps.push(html`<strong>The former holder has stopped</strong>, or its time is over.`);
   if (now) steps.push(html`<span><${ClientLink} client=${now.client} /> holds it now, token ${now.token}, for <${Age} ms=${now.held_ms} at=${at} />.</span>`);
   else if (!former) steps.push('The lock is free.');

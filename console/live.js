@@ -30,8 +30,15 @@ export function useStore(from) {
 
 /** The present time, once per second, while the page is visible. */
 const clock = store(Date.now());
-setInterval(() => document.hidden || clock.set(Date.now()), 1000);
+/** The same for what was read: it stops while that may be out of date, because nothing is known of the time since. */
+const known = store(Date.now());
+setInterval(() => {
+  if (document.hidden) return;
+  clock.set(Date.now());
+  if (freshness.get().live) known.set(Date.now());
+}, 1000);
 export const useNow = () => useStore(clock);
+export const useKnownNow = () => useStore(known);
 
 // Every source of what is shown, with when it last was good and why it is not.
 const sources = new Map();

@@ -15,6 +15,8 @@ import { LossTable } from './lock.js';
 /** How many leases of a client, and how many locks and keys of a lease, are shown at first. */
 const LEASES = 50;
 const ITEMS = 100;
+/** How many of the locks that it waits for the first sentence names. */
+const NAMED = 3;
 /** How many leases have so many of their requests explained at first: each takes some reads every few seconds. */
 const EXPLAINED = 3;
 /** So long after a search that took one page it is made again, and so much longer after one that took more. */
@@ -65,12 +67,12 @@ export function Client({ about: client, console }) {
   const { data, at, error } = useRead(`leases of ${client}`, (signal, sent) => leasesOf(client, { signal, sent }), (read) => SEARCH_MS * (read ? read.pages : 1));
   const leases = data ? data.found : [];
   const held = leases.reduce((sum, lease) => sum + lease.holds.length, 0);
-  const awaited = leases.reduce((sum, lease) => sum + lease.waits.length, 0);
+  const awaited = leases.flatMap((lease) => lease.waits.map((wait) => wait.lock));
   return html`<h1 tabindex="-1"><span class="kind">Client</span> <span class="name">${client}</span></h1>
     <${Limited} console=${console} />
     <${Problem} error=${error} />
     ${data && html`<p class="answer">${leases.length
-      ? `It has ${plural(leases.length, 'lease')}, holds ${plural(held, 'lock')} and waits for ${awaited || 'none'}.`
+      ? html`It has ${plural(leases.length, 'lease')}, holds ${held ? plural(held, 'lock') : 'no lock'} and waits for ${awaited.length ? plural(awaited.length, 'lock') : 'none'}${awaited.length > 0 && html`: ${awaited.slice(0, NAMED).map((lock, index) => html`${index ? ', ' : ''}<${LockLink} key=${lock} lock=${lock} />`)}${awaited.length > NAMED ? ', …' : ''}`}.`
       : nothing(console, 'It has no lease now: it holds nothing and waits for nothing.', 'It has no lease that you may see. The leases of others are shown to callers with the verb read for the cluster.')}</p>`}
     ${!console.readsAll && html`<${Visible} client=${client} />`}
     ${data ? !data.whole && html`<p class="note">There are more leases than were searched: this client may have others.</p>` : !error && html`<p class="loading">Loading…</p>`}

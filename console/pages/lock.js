@@ -94,9 +94,9 @@ function HolderActs({ lock, holder, lease, console, waiting }) {
   if (holder.state === 'delayed') return null;
   if (holder.state === 'resting') return html`<div class="acts"><${ActButton} label="Open now…" danger allowed=${may} why=${why}>${force(true)}<//></div>`;
   return html`<div class="acts">
-    ${holder.state === 'held' && html`<${ActButton} label="Ask to stop…" allowed=${may} why=${why}>${force(false)}<//>`}
-    <${ActButton} label="Take away now…" danger allowed=${may} why=${why}>${force(true)}<//>
-    ${holder.state === 'held' && html`<${ActButton} label="Revoke lease…" danger allowed=${mayRevoke && lease} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//>`}
+    ${holder.state === 'held' && html`<${ActButton} label="Ask to stop…" does="It loses the lock and is told so. The next client gets it when it has stopped, or when its lease would have ended." allowed=${may} why=${why}>${force(false)}<//>`}
+    <${ActButton} label="Take away now…" does="The next client gets the lock at once, although the holder may still be working." danger allowed=${may} why=${why}>${force(true)}<//>
+    ${holder.state === 'held' && html`<${ActButton} label="Revoke lease…" does="Its client is asked to stop, and loses this lock and all others of the lease." danger allowed=${mayRevoke && lease} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//>`}
   </div>`;
 }
 

@@ -11,6 +11,7 @@ import { holds } from '../holds.js';
 import { Age, ClientLink, Command, Empty, Limited, LockLink, nothing, Panel, Problem, State, TextFilter, Time } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';
 import { Spark } from '../parts/chart.js';
+import { WaitsTable } from '../parts/waits.js';
 import { LastHeld } from './lock.js';
 
 const KEPT = 60;
@@ -61,15 +62,7 @@ export function Health({ status, error }) {
 
 function Waits({ list, at, console }) {
   if (!list.length) return html`<${Empty}>${nothing(console, 'No client waits.', 'No client waits for a lock that you may see.')}<//>`;
-  return html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric spare">For</th><th class="numeric spare">Queue</th></tr></thead>
-    <tbody>${list.slice(0, 10).map(
-      (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
-        <td>${it.first && html`<${ClientLink} client=${it.first.client} />`}</td>
-        <td class="numeric">${it.first && html`<${Age} ms=${it.first.waiting_ms} at=${at} />`}</td>
-        <td>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">none</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}</td>
-        <td class="numeric spare">${it.holder && html`<${Age} ms=${it.holder.held_ms} at=${at} />`}</td>
-        <td class="numeric spare">${count(it.waiting)}</td></tr>`,
-    )}</tbody></table>`;
+  return html`<${WaitsTable} rows=${list.slice(0, 10)} at=${at} />`;
 }
 
 function Prefixes({ list, at, console }) {
@@ -133,7 +126,7 @@ function Locks({ filters, revision, total, console }) {
   }, [revision]);
   const empty = filtered
     ? nothing(console, 'No lock that is held or awaited matches.', 'No lock that you may see, and that is held or awaited, matches.')
-    : nothing(console, 'No lock is held or awaited.', 'No lock that you may see is held or awaited.');
+    : html`${nothing(console, 'No lock is held or awaited.', 'No lock that you may see is held or awaited.')} This takes one for half a minute: <${Command} words=${['tenure', 'run', 'deploy']} work=${['sleep', '30']} />`;
   const words = ['tenure', 'locks', ...(wanted.prefix ? ['--prefix', wanted.prefix] : [])];
   return html`<${Panel} title="Locks" id="locks" note=${filtered ? (ended ? plural(rows.length, 'match', 'matches') : `${count(rows.length)} matches so far`) : total == null ? '' : plural(total, 'lock')}
     aside=${html`<${Command} words=${words} />`}>

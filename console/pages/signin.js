@@ -26,7 +26,7 @@ export function SignIn({ why, done }) {
     <h1 tabindex="-1">Sign in to this cluster</h1>
     ${why && !state.error && html`<p class="dim">${why}</p>`}
     <label>API key <input ref=${at} type="password" name="key" value=${key} autocomplete="off" spellcheck="false" onInput=${(event) => setKey(event.target.value)} placeholder="tenure_…" /></label>
-    <${Problem} error=${state.error} />
+    <${Problem} error=${state.error} always />
     <div class="buttons"><button class="primary" disabled=${!key.trim() || state.busy}>${state.busy ? 'Signing in…' : 'Sign in'}</button></div>
     <p class="note">The key is exchanged for a session of this browser, which ends after 30 minutes without use, and after 8 hours. It is not kept. With a client certificate that the cluster knows, no key is needed.</p>
   </form></main>`;

@@ -8,6 +8,7 @@ import { content, count, duration, forInput, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ringOf } from '../rings.js';
 import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, ONE_PAST, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
+import { WaitsTable } from '../parts/waits.js';
 import { LossTable } from './lock.js';
 
 const BOUNDS = [['10 s', 10_000], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['1 h', 3_600_000]];
@@ -126,15 +127,7 @@ function listsAll(overview, bound) {
 function Waits({ rows, bound, cut, empty }) {
   if (!rows.length) return html`<${Empty}>${empty}<//>`;
   const unknown = rows.filter((it) => !it.first).length;
-  return html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric spare">For</th><th class="numeric spare">Queue</th></tr></thead><tbody>
-      ${rows.map(
-        (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
-          <td>${it.first && html`<${ClientLink} client=${it.first.client} />`}</td>
-          <td class="numeric">${it.first ? html`<${Age} ms=${it.first.waiting_ms} at=${it.at} />` : `> ${duration(bound)}`}</td>
-          <td>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">none</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}</td>
-          <td class="numeric spare">${it.holder && html`<${Age} ms=${it.holder.held_ms} at=${it.at} />`}</td>
-          <td class="numeric spare">${count(it.waiting)}</td></tr>`,
-      )}</tbody></table>
+  return html`<${WaitsTable} rows=${rows} beyond=${`> ${duration(bound)}`} />
     ${unknown > 0 && html`<p class="note">How long the first in the queue waits is known of the ${count(rows.length - unknown)} longest waits. The others wait longer than ${duration(bound)}, in the order of their names.</p>`}
     ${cut && html`<p class="note">Not all locks were searched: there may be more such waits. <a href=${href('now', '', { waiting_ms: bound })}>All of them: Now</a></p>`}`;
 }

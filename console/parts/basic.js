@@ -1,20 +1,20 @@
 // The small parts that every page uses.
 
 import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
-import { useNow } from '../live.js';
+import { useKnownNow } from '../live.js';
 import { href } from '../router.js';
 import { count, duration, local, quoted, utc } from '../format.js';
 
 /** A duration that goes on: `ms` long when it was read at `at`. */
 export function Age({ ms, at }) {
-  const now = useNow();
+  const now = useKnownNow();
   if (ms == null) return html`<span class="dim">–</span>`;
   return html`<span class="num">${duration(ms + Math.max(0, now - at))}</span>`;
 }
 
 /** A duration that runs down. */
 export function Left({ ms, at }) {
-  const now = useNow();
+  const now = useKnownNow();
   return html`<span class="num">${duration(Math.max(0, ms - Math.max(0, now - at)))}</span>`;
 }
 
@@ -65,7 +65,7 @@ export function Choice({ of: { any, pool, locks } }) {
 
 /** How much of a ttl is left: runs down until the next renewal is seen. */
 export function TtlBar({ ttl, left, at, label }) {
-  const now = useNow();
+  const now = useKnownNow();
   // The clock of the page ticks once a second: it may be a little before what was just read.
   const rest = Math.max(0, left - Math.max(0, now - at));
   const part = ttl ? Math.min(1, rest / ttl) : 0;
@@ -76,9 +76,15 @@ export function TtlBar({ ttl, left, at, label }) {
   </div>`;
 }
 
-/** A command of the CLI for what is shown, to copy. */
-export function Command({ words }) {
-  const text = words.map((word) => (word.raw !== undefined ? word.raw : quoted(word))).join(' ');
+// Where the CLI asks by itself. A member at another address has to be named.
+const DEFAULT_HOSTS = new Set(['127.0.0.1:7450', 'localhost:7450']);
+const ADDRESS = DEFAULT_HOSTS.has(location.host) ? [] : ['--addr', location.host];
+
+/** A command of the CLI for what is shown, to copy; `work` is what it runs. */
+export function Command({ words, work = [] }) {
+  const asks = words[1] !== 'help';
+  const all = [...words, ...(asks ? ADDRESS : []), ...(work.length ? [{ raw: '--' }, ...work] : [])];
+  const text = all.map((word) => (word.raw !== undefined ? word.raw : quoted(word))).join(' ');
   const [copied, set] = useState(false);
   const copy = async () => {
     try {
@@ -96,9 +102,12 @@ export function Command({ words }) {
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 
-/** A refusal or failure, in the member's own words; if it is for want of permission, with what can be seen instead. */
-export function Problem({ error, what, instead }) {
-  if (!error) return null;
+/**
+ * A refusal or failure, in the member's own words; if it is for want of permission, with what can be seen instead. That
+ * the member does not answer is said once, across the page; an act says it where it was asked for (`always`).
+ */
+export function Problem({ error, what, instead, always }) {
+  if (!error || (error.reason === 'UNREACHABLE' && !always)) return null;
   const next = error.reason === 'PERMISSION_DENIED' && instead ? instead : error.next && sentence(error.next);
   return html`<div class="problem" role="alert"><strong>${sentence(what ? `${what}: ${error.message}` : error.message)}</strong>
     ${next && html`<span> ${next}</span>`}</div>`;

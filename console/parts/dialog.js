@@ -57,7 +57,7 @@ export function ActDialog({ title, effects, typed, reason, fields = [], label, r
             <input name="typed" value=${text} autocomplete="off" spellcheck="false" autocapitalize="off"
               onInput=${(event) => setText(event.target.value)} /></label>`}
           ${state.late && html`<p role="status">No answer yet. It may still happen, also after you close this: look again before you repeat it.</p>`}
-          <${Problem} error=${state.error} />`}
+          <${Problem} error=${state.error} always />`}
       <div class="buttons">
         <button type="button" onClick=${() => at.current.close()}>${state.step === 'asks' ? 'Cancel' : 'Close'}</button>
         ${state.step !== 'done' &&

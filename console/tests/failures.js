@@ -66,6 +66,11 @@ export const tests = [
     await page.sees('Stale: last news');
     await page.sees('this member does not answer');
     await page.sees('The same page at another member');
+    // Nothing is known of the time since the last news, so no age goes on. It is said once.
+    const answer = await page.page.locator('.answer').innerText();
+    await sleep(2_500);
+    assert.equal(await page.page.locator('.answer').innerText(), answer);
+    assert.equal((await page.text()).match(/does not answer/gi).length, 1);
     const links = await page.page.locator('.banner a').evaluateAll((found) => found.map((it) => it.href).sort());
     assert.deepEqual(links, cluster.members.slice(1).map((other) => `${cluster.url(other)}/#/lock/broken`).sort());
     await page.sees('Held by before');

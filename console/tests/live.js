@@ -10,6 +10,25 @@ export async function stage(binary, opens) {
 }
 
 export const tests = [
+  async function a_new_cluster_says_how_to_take_the_first_lock({ browser, cluster, client }) {
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/');
+    const address = new URL(cluster.url()).host;
+    await page.sees('No lock is held or awaited. This takes one');
+    // The commands of the page ask the member that served it.
+    const command = `tenure run deploy --addr ${address} -- sleep 30`;
+    await page.page.getByRole('button', { name: `Copy: ${command}` }).waitFor();
+    assert.equal(await page.page.getByRole('button', { name: `Copy: tenure locks --addr ${address}` }).count(), 1);
+    const [, ...words] = command.split(' ');
+    cluster.command(...words);
+    await page.sees('1 lock');
+    await page.seesNot('This takes one');
+    await page.go('#/stuck');
+    assert.equal(await page.page.getByRole('button', { name: 'Copy: tenure help DEADLOCK', exact: true }).count(), 1);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
   async function a_lock_is_taken_and_lost_while_looking({ browser, cluster, client }) {
     const page = await Page.open(browser, cluster.url());
     await page.go('#/lock/live%2Fone');

@@ -51,7 +51,7 @@ const PAGES = [
   ['any', '#/lock/either%2Fa', ['1 client waits', 'any-1/5', 'for any of 2 locks']],
   ['pool', '#/lock/gpu%2Fa', ['1 client waits', 'any-2/5', 'for any slot of the pool gpu/']],
   ['waits for any', '#/client/any-1%2F5', ['waits for 2', 'held by busy-1/5', 'it is next', 'any of 2 locks:']],
-  ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for 1', 'runner 7', 'held by etl-3/88', 'it is next']],
+  ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for 1 lock: db/schema', 'runner 7', 'held by etl-3/88', 'it is next']],
   ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
   ['search', '#/search/deploy', ['deploy: held ci-7/4121', '1 match']],
   ['stuck', '#/stuck', ['Deadlocks that were refused', 'ci-9/877 asked for accounts/7, held by ana-mbp/3310', 'ana-mbp/3310 waited for accounts/9, held by ci-9/877', 'and so on, for ever', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
@@ -153,7 +153,7 @@ export const tests = [
     await page.page.locator('section:has(#found-past)').getByRole('link', { name: 'backup', exact: true }).waitFor();
     await search('9/87');
     await page.page.locator('section:has(#found-clients)').getByRole('link', { name: 'ci-9/877' }).click();
-    await page.sees('It has 1 lease, holds 1 lock and waits for 1.');
+    await page.sees('It has 1 lease, holds 1 lock and waits for 1 lock: deploy.');
     assert.deepEqual(page.problems(), []);
     await page.close();
   },

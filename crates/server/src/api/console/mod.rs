@@ -76,6 +76,7 @@ const FILES: &[ConsoleFile] = files![
     "parts/list.js",
     "parts/chart.js",
     "parts/blocking.js",
+    "parts/waits.js",
     "acts.js",
     "pages/now.js",
     "pages/lock.js",
