@@ -204,9 +204,10 @@ impl Node {
         if to != from || flight.commands() != outcomes.len() {
             return;
         }
+        let requests = flight.requests();
         let Some(attempt) = self.remove(proposal) else { return };
         let (origin, _) = attempt.end(NodeFailure::Unknown);
-        let missed = missed(self.replica.machine(), &outcomes);
+        let missed = missed(self.replica.machine(), &requests, &outcomes);
         self.settle(origin, outcomes);
         if !missed.is_empty() {
             self.staged.push(Output::Notices(missed));

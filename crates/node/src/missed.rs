@@ -4,21 +4,25 @@
 //! the notice of a grant, a loss or an end has passed before the answer that it belongs after: the session was not
 //! attached to the lease yet, or its client did not know what the notice was about. The session gets that notice again.
 
+use bytes::Bytes;
+use tenure_core::codec::decode_request;
 use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Notice, Outcome};
-use tenure_core::request::{Hold, LeaseRef};
+use tenure_core::request::{Command, Hold, LeaseRef};
 use tenure_core::{Filter, Machine};
-use tenure_types::{Limit, Mode, PlaceNumber, Refusal, Revision, SupersededBy, Token};
+use tenure_types::{
+    Handle, Limit, Mode, Name, PlaceNumber, Refusal, Revision, SupersededBy, Token,
+};
 
 use crate::io::Outcomes;
 
 /// The most revisions searched for the cause of a loss or an end.
 const LOOK_MAX: usize = 1_024;
 
-/// The notices that a session must hear after these outcomes.
-pub(crate) fn missed(machine: &Machine, outcomes: &Outcomes) -> Vec<Notice> {
+/// The notices that a session must hear after these outcomes of these requests.
+pub(crate) fn missed(machine: &Machine, requests: &[Bytes], outcomes: &Outcomes) -> Vec<Notice> {
     let mut missed = Vec::new();
-    for outcome in outcomes {
+    for (request, outcome) in requests.iter().zip(outcomes) {
         let Ok(Outcome { revision, result: Ok(answer) }) = outcome else { continue };
         if machine.revision() < *revision {
             continue;
@@ -46,7 +50,7 @@ pub(crate) fn missed(machine: &Machine, outcomes: &Outcomes) -> Vec<Notice> {
                 &queued.lease
             }
             Answer::Downgraded { token } => {
-                missed.extend(lost_since_downgrade(machine, *token, *revision));
+                missed.extend(lost_since_downgrade(machine, request, *token, *revision));
                 continue;
             }
             _ => continue,
@@ -54,7 +58,7 @@ pub(crate) fn missed(machine: &Machine, outcomes: &Outcomes) -> Vec<Notice> {
         if !machine.has_lease(LeaseRef::Handle(lease.handle)) {
             let subject = Subject::Lease(lease.id);
             let is_its = |event: &Event| event.subject == subject;
-            let cause = cause_of(machine, lease, *revision, Filter::All, is_its);
+            let cause = cause_of(machine, lease.handle, *revision, Filter::All, is_its);
             let (lease, revision) = (lease.handle, machine.revision());
             missed.push(Notice::LeaseEnded { lease, revision, cause, word: None });
         }
@@ -77,7 +81,7 @@ fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Ve
                 lock: grant.lock.clone(),
                 token,
                 revision: machine.revision(),
-                cause: cause_of(machine, &lease, since, Filter::Exact(lock), is_its),
+                cause: cause_of(machine, lease.handle, since, Filter::Exact(lock), is_its),
                 word: None,
             });
         }
@@ -86,16 +90,25 @@ fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Ve
 
 /// The loss of a hold that a downgrade gave a new token. The client did not know this token when the notice of the loss
 /// arrived. A lease that has ended needs no notice: the session was attached to it and got the notice of its end.
-fn lost_since_downgrade(machine: &Machine, token: Token, since: Revision) -> Option<Notice> {
-    let history = machine.events(since.next(), Filter::All, LOOK_MAX).ok()?;
-    let mut batches = history.batches.iter();
-    let is_end = |event: &&Event| event.token == Some(token) && ends(event.cause);
-    let (batch, end) =
-        batches.find_map(|batch| batch.events.iter().find(is_end).map(|event| (batch, event)))?;
-    let Subject::Lock(lock) = &end.subject else { return None };
-    let lease = machine.lease(LeaseRef::Id(end.lease?))?.handle;
-    let (lock, cause, revision) = (lock.clone(), Some(end.cause), batch.revision);
-    Some(Notice::Lost { lease, lock, token, revision, cause, word: None })
+fn lost_since_downgrade(
+    machine: &Machine,
+    request: &[u8],
+    token: Token,
+    since: Revision,
+) -> Option<Notice> {
+    let Command::Downgrade(Hold { lease, lock, .. }) = decode_request(request).ok()?.command else {
+        return None;
+    };
+    let lease = machine.lease(lease)?;
+    // A hold that was upgraded since goes on under a larger token.
+    if lease.holds.iter().any(|(name, held)| name.as_str() == lock && *held >= token) {
+        return None;
+    }
+    let (handle, revision) = (lease.handle, machine.revision());
+    let is_its = |event: &Event| event.token == Some(token);
+    let cause = cause_of(machine, handle, since, Filter::Exact(lock), is_its);
+    let lock = Name::new(lock).ok()?;
+    Some(Notice::Lost { lease: handle, lock, token, revision, cause, word: None })
 }
 
 /// Why a place is gone other than by its wait limit, as far as the history tells: a newer request of its group has
@@ -151,7 +164,7 @@ fn hold_ended(batch: &Batch, left: &Event) -> Option<Refusal> {
 /// operator who looks into the loss.
 fn cause_of(
     machine: &Machine,
-    lease: &LeaseGrant,
+    lease: Handle,
     since: Revision,
     filter: Filter<'_>,
     is_its: impl Fn(&Event) -> bool,
@@ -162,8 +175,7 @@ fn cause_of(
         return Some(end.cause);
     }
     // A lease that is due counts as expired before the entry that removes it and records its end.
-    let handle = lease.handle;
-    let is_due = !machine.has_lease(LeaseRef::Handle(handle)) && !machine.has_forgotten(handle);
+    let is_due = !machine.has_lease(LeaseRef::Handle(lease)) && !machine.has_forgotten(lease);
     (is_due && history.next > machine.revision()).then_some(Cause::Expired)
 }
 
@@ -216,7 +228,7 @@ mod tests {
     use tenure_core::outcome::Effects;
     use tenure_core::request::{
         Acquire, Ask, AskLease, AskWait, Asks, Command, NewLease, Purpose, Request, RequestId,
-        Revoker, Urgency,
+        Revoker, Upgrade, Urgency,
     };
     use tenure_types::{Epoch, LeaseId, Term};
 
@@ -226,14 +238,20 @@ mod tests {
 
     struct Held {
         machine: Machine,
-        /// The answer to the acquire, which the session gets late.
+        /// The request whose answer the session gets late, and that answer.
+        request: Bytes,
         answer: Outcomes,
         token: Token,
     }
 
-    fn apply(machine: &mut Machine, now_ms: u64, command: Command<'_>) -> Outcome {
-        let (term, mut bytes, mut effects) = (Term(1), Vec::new(), Effects::default());
+    fn encoded(command: Command<'_>) -> Bytes {
+        let mut bytes = Vec::new();
         encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+        bytes.into()
+    }
+
+    fn apply(machine: &mut Machine, now_ms: u64, command: Command<'_>) -> Outcome {
+        let (term, bytes, mut effects) = (Term(1), encoded(command), Effects::default());
         machine.apply(term, Some(&seal_entry(term, now_ms, [&bytes[..]])), &mut effects);
         effects.outcomes.remove(0)
     }
@@ -260,10 +278,11 @@ mod tests {
             purpose: Purpose::Lock,
             independent: false,
         };
+        let request = encoded(Command::Acquire(acquire.clone()));
         let outcome = apply(&mut machine, 0, Command::Acquire(acquire));
         let Ok(Answer::Acquired(acquired)) = &outcome.result else { panic!("{outcome:?}") };
         let token = acquired.grants.as_slice()[0].token;
-        Held { machine, answer: vec![Ok(outcome)], token }
+        Held { machine, request, answer: vec![Ok(outcome)], token }
     }
 
     impl Held {
@@ -275,7 +294,7 @@ mod tests {
         /// What the session is told after the answer: of the lock, and of the lease.
         fn told(&self) -> (Option<Option<Cause>>, Option<Option<Cause>>) {
             let (mut lock, mut lease) = (None, None);
-            for notice in missed(&self.machine, &self.answer) {
+            for notice in missed(&self.machine, std::slice::from_ref(&self.request), &self.answer) {
                 match notice {
                     Notice::Lost { cause, token, .. } if token == self.token => lock = Some(cause),
                     Notice::LeaseEnded { cause, .. } => lease = Some(cause),
@@ -318,17 +337,58 @@ mod tests {
         assert_eq!(expired.told(), (Some(Some(Cause::Expired)), Some(Some(Cause::Expired))));
     }
 
-    #[test]
-    fn a_hold_that_is_lost_before_the_answer_to_its_downgrade_is_told_as_lost() {
+    /// A lease whose lock was downgraded. The session gets the answer late.
+    fn downgraded() -> Held {
         let mut held = held(None);
         let lease = LeaseRef::Id(LeaseId::new(1).unwrap());
-        let downgrade = Command::Downgrade(Hold { lease, lock: "deploy", token: held.token });
-        let outcome = apply(&mut held.machine, 0, downgrade);
+        let token = held.token;
+        let downgrade = || Command::Downgrade(Hold { lease, lock: "deploy", token });
+        held.request = encoded(downgrade());
+        let outcome = apply(&mut held.machine, 0, downgrade());
         let Ok(Answer::Downgraded { token }) = outcome.result else { panic!("{outcome:?}") };
         (held.answer, held.token) = (vec![Ok(outcome)], token);
+        held
+    }
+
+    #[test]
+    fn a_hold_that_is_lost_before_the_answer_to_its_downgrade_is_told_as_lost() {
+        let mut held = downgraded();
         assert_eq!(held.told(), (None, None));
-        held.then(1, force(token));
+        held.then(1, force(held.token));
         assert_eq!(held.told(), (Some(Some(Cause::Forced)), None));
+    }
+
+    #[test]
+    fn a_hold_that_is_lost_after_its_downgrade_is_told_without_a_cause_that_is_not_known() {
+        let mut compacted = downgraded();
+        compacted.then(1, force(compacted.token));
+        let keep = compacted.machine.revision();
+        compacted.then(1, put());
+        compacted.then(1, Command::Compact { keep: keep.next() });
+        assert_eq!(compacted.told(), (Some(None), None));
+        let mut long_ago = downgraded();
+        for value in 0..LOOK_MAX as u64 {
+            long_ago.then(1, Command::SetLimits(vec![(Limit::Leases, 1_000 + value)]));
+        }
+        long_ago.then(1, force(long_ago.token));
+        assert_eq!(long_ago.told(), (Some(None), None));
+    }
+
+    #[test]
+    fn a_hold_that_goes_on_under_a_larger_token_is_not_told_as_lost() {
+        let mut held = downgraded();
+        let lease = LeaseId::new(1).unwrap();
+        held.then(
+            1,
+            Command::Upgrade(Upgrade {
+                lease: LeaseRef::Id(lease),
+                lock: "deploy",
+                wait: AskWait::No,
+                resume: false,
+                independent: false,
+            }),
+        );
+        assert_eq!(held.told(), (None, None));
     }
 
     #[test]
