@@ -45,6 +45,11 @@ impl Principal {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Its name; none for a caller without credentials.
+    pub fn known(&self) -> Option<&str> {
+        (!self.name.is_empty()).then_some(&*self.name)
+    }
 }
 
 /// What a principal wants to do.

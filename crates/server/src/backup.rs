@@ -103,14 +103,14 @@ pub struct Verified {
 /// Every member that reaches a leader can take one. The call blocks until a quorum confirms the leader, then for one
 /// pass over the state; asynchronous callers make it on a thread.
 pub fn take(member: &MemberHandle, timeout: Duration) -> Result<Backup, TakeError> {
-    take_for(member, timeout, "")
+    take_for(member, timeout, None)
 }
 
-/// Takes a backup for this principal, which the audit log names.
+/// Takes a backup for this principal, which the audit log names; for none if its caller has no credentials.
 pub(crate) fn take_for(
     member: &MemberHandle,
     timeout: Duration,
-    principal: &str,
+    principal: Option<&str>,
 ) -> Result<Backup, TakeError> {
     let one = BackupSlot::begin(member.backing_up()).ok_or(TakeError::Busy)?;
     // From here on, the member's applied state is at least as new as the start of this call, and it never goes back.

@@ -39,6 +39,8 @@ use tenure_node::directory::{self, Address, MemberNames, MemberRecord, Preferenc
 const LEAVE: Duration = Duration::from_secs(10);
 /// How long its archive may take for its last sync.
 const ARCHIVE: Duration = Duration::from_secs(2);
+/// How long its audit log may take for its last sync.
+const AUDIT: Duration = Duration::from_secs(2);
 /// More than one, so that a large response does not delay other clients. No more, because the event loop and the disk
 /// need cores too.
 const WORKERS: usize = 2;
@@ -467,6 +469,7 @@ impl RunningServer {
         self.listeners.emptied();
         self.peer_listener.iter().for_each(|it| it.close());
         self.health_listener.iter().for_each(HealthListener::close);
+        self.member.audit().flush(AUDIT);
     }
 }
 

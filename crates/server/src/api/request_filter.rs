@@ -109,7 +109,7 @@ impl FilteredConnection {
         let from = self.permit.connection().from();
         let call = if is_grpc { uri.path().to_owned() } else { format!("{method} {}", uri.path()) };
         let api = if is_grpc { Api::Grpc } else { Api::Http };
-        self.dispatch.request_metrics().refused_from(api, failure.reason(), &call, from);
+        self.dispatch.request_metrics().refused_from(api, failure.reason(), Some(&call), from);
         let mut response = if is_grpc { grpc::refused(failure) } else { api::refused(failure) };
         if let Some(origin) = origin {
             AllowedHosts::name_origin(origin, &mut response);

@@ -10,8 +10,9 @@ use tenure_core::{Compacted, Most, RevisionRecords};
 use tenure_types::Revision;
 use tokio::sync::oneshot;
 
+use super::AuditPut;
 use super::position::AuditResume;
-use super::recent::RecentKind;
+use super::queue::AuditKind;
 use super::record::{self, AuditOutcome, AuditRecord};
 use crate::member::{LoopEvent, MemberHandle, TrySubmitError};
 
@@ -19,6 +20,9 @@ use crate::member::{LoopEvent, MemberHandle, TrySubmitError};
 const MOST: Most = Most { revisions: 4_096, bytes: 256 * 1024 };
 /// How long changes gather before they are read.
 const GATHER: Duration = Duration::from_millis(50);
+/// How many revisions without an act are read before the position is saved. It is far below the revisions that the
+/// history keeps by default: else a restart would report a gap in which no act is missing.
+const UNSAVED_MAX: u64 = 10_000;
 /// The pause before another attempt when a queue is full.
 const FULL: Duration = Duration::from_millis(20);
 
@@ -26,14 +30,17 @@ const FULL: Duration = Duration::from_millis(20);
 pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
     let AuditResume { mut next, mut written } = resume;
     let audit = member.audit().clone();
+    let (mut declared, mut has_acts) = (next, false);
     loop {
         let Some(found) = read(&member, next).await else { return };
         let records = match found {
             Ok(records) => records,
             Err(Compacted { floor }) => {
                 let gap = AuditRecord::new("gap", AuditOutcome::Done).with("from_revision", next.0);
-                put(&member, &gap.with("to_revision", floor.0.saturating_sub(1))).await;
-                (next, written) = (floor, 0);
+                if !put(&member, &gap.with("to_revision", floor.0.saturating_sub(1))).await {
+                    return;
+                }
+                (next, written, has_acts) = (floor, 0, true);
                 continue;
             }
         };
@@ -46,12 +53,19 @@ pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
                 }
                 let act = act.at(revision.label());
                 let is_late = audit.is_from_before(revision.revision);
-                put(&member, &if is_late { act.with("late", true) } else { act }).await;
+                if !put(&member, &if is_late { act.with("late", true) } else { act }).await {
+                    return;
+                }
+                has_acts = true;
             }
         }
         if records.next() > next {
             next = records.next();
-            audit.reached(Revision(next.0 - 1));
+            // Each position is a write to the disk of the member's log.
+            if has_acts || next.0 - declared.0 >= UNSAVED_MAX {
+                audit.reached(Revision(next.0 - 1));
+                (declared, has_acts) = (next, false);
+            }
         }
         if records.is_complete() {
             audit.changed().await;
@@ -75,10 +89,14 @@ async fn read(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRe
     }
 }
 
-/// Records an act, and waits as long as there is no room for it.
-async fn put(member: &MemberHandle, act: &AuditRecord<'_>) {
+/// Records an act, and waits as long as there is no room for it. Returns whether there will ever be.
+async fn put(member: &MemberHandle, act: &AuditRecord<'_>) -> bool {
     let line = act.line().into();
-    while !member.audit().try_put(&line, RecentKind::Act) {
-        tokio::time::sleep(FULL).await;
+    loop {
+        match member.audit().try_put(&line, AuditKind::Act) {
+            AuditPut::Taken => return true,
+            AuditPut::Full => tokio::time::sleep(FULL).await,
+            AuditPut::Ended => return false,
+        }
     }
 }

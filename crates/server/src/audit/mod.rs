@@ -1,22 +1,25 @@
 //! Writes the audit log: what administrators did and what callers were denied, one JSON object per line.
 //!
 //! Acts that change the cluster are taken from the history of applied commands ([`follow`]), so an act is recorded
-//! whichever member and API it came through, and also if this member applies it later. Denied calls and acts that are
-//! not in the history, such as backups, are recorded where they happen. These never wait for the file: they go into a
-//! bounded queue, and are dropped and counted if the queue is full. The newest records are also kept in memory.
+//! whichever member and API it came through, and also if this member applies it later. Acts that are not in the history,
+//! such as backups, are recorded where they happen, and their callers get the answer once the record is durable. Denied
+//! calls never wait: if too many wait for the file, more are dropped and counted. The newest records are also kept in
+//! memory.
 //!
-//! Records that the file does not take are written again until it takes them. Until then nothing is taken out of the
-//! queue, and the position does not move.
+//! Records that the file does not take are written again until it takes them ([`writer`]). Until then the position does
+//! not move.
 
 mod follow;
 mod position;
+mod queue;
 mod recent;
 mod record;
 mod target;
+mod writer;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -24,23 +27,21 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tenure_node::Lineage;
 use tenure_types::Revision;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::os;
 pub(crate) use follow::follow;
 use position::{AuditResume, PositionFile};
+use queue::{AuditKind, WaitingRecords};
 pub(crate) use recent::RECENT_MAX;
-use recent::{RecentKind, RecentRecords};
+use recent::RecentRecords;
 pub(crate) use record::{AuditOutcome, AuditRecord};
 use target::AuditTarget;
+use writer::{AuditItem, AuditWriter, PendingSync};
 
-/// The most records that wait for the file.
-const WAITING_MAX: usize = 8_192;
-/// How often the records are synced and the position is saved. After a crash, what is in the file beyond the position
-/// is recognised there.
-const SAVE: Duration = Duration::from_secs(1);
-/// The pause before records that the file did not take are written again.
-const RETRY: Duration = Duration::from_millis(200);
+/// How long a caller waits at most until its act is on disk. A file that takes no records must not keep an operator
+/// from repairing the member.
+const SYNC_WAIT: Duration = Duration::from_secs(1);
 
 /// Where the audit log is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +59,9 @@ pub enum AuditTo {
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog {
     recent: Mutex<RecentRecords>,
-    sink: OnceLock<SyncSender<AuditItem>>,
+    /// The queue of the thread that writes. `waiting` bounds its records.
+    sink: OnceLock<Sender<AuditItem>>,
+    waiting: Arc<WaitingRecords>,
     /// Notified when the history has changed.
     news: Notify,
     /// The newest revision when everything was applied that was in the log at the start.
@@ -67,19 +70,21 @@ pub(crate) struct AuditLog {
     dropped: Counter,
 }
 
-/// What the thread that writes gets, in order.
-#[derive(Debug)]
-enum AuditItem {
-    Line(Arc<str>),
-    /// All acts up to this revision came before.
-    Reached(Revision),
+/// Whether a record was put into the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AuditPut {
+    Taken,
+    /// Too many of its kind wait.
+    Full,
+    /// The thread that writes has ended.
+    Ended,
 }
 
 impl AuditLog {
     /// Writes records from now on. The position is kept in the data directory. Returns where the acts of the history
     /// continue. The first call decides; later calls change nothing.
     pub(crate) fn write_to(
-        self: &Arc<Self>,
+        &self,
         to: &AuditTo,
         data: &Path,
         lineage: &Lineage,
@@ -94,37 +99,80 @@ impl AuditLog {
                 (resume, AuditTarget::open(path)?)
             }
         };
-        let (sender, items) = sync_channel(WAITING_MAX);
-        let log = self.clone();
-        let write = move || log.write(&items, target, &position);
-        std::thread::Builder::new().name("tenure-audit".to_owned()).spawn(write)?;
+        let (sender, items) = channel();
+        let (waiting, dropped) = (self.waiting.clone(), self.dropped.clone());
+        let pending = PendingSync::default();
+        let writer = AuditWriter { items, target, position, waiting, dropped, pending };
+        let run = move || writer.run();
+        std::thread::Builder::new().name("tenure-audit".to_owned()).spawn(run)?;
         let _ = self.sink.set(sender);
         Ok(resume)
     }
 
-    /// Records a denied call, or an act that is not in the history. Never waits.
-    pub(crate) fn record(&self, record: &AuditRecord<'_>) {
+    /// Records a denied call, or an act that is not in the history. Never waits. Returns whether it will be written.
+    pub(crate) fn record(&self, record: &AuditRecord<'_>) -> bool {
+        let kind = match record.outcome() {
+            AuditOutcome::Done | AuditOutcome::Unknown => AuditKind::Local,
+            AuditOutcome::Refused(_) => AuditKind::Denial,
+        };
         let line: Arc<str> = record.line().into();
-        let kind = RecentKind::of(record);
-        if !self.try_put(&line, kind) {
+        let is_taken = self.try_put(&line, kind) == AuditPut::Taken;
+        if !is_taken {
             self.keep(line, kind);
             self.dropped.inc();
         }
+        is_taken
     }
 
-    /// Records a line if there is room for it, and returns whether there was.
-    fn try_put(&self, line: &Arc<str>, kind: RecentKind) -> bool {
-        if let Some(sink) = self.sink.get()
-            && sink.try_send(AuditItem::Line(line.clone())).is_err()
+    /// Records an act that is not in the history, and waits until the record is on disk, at most [`SYNC_WAIT`].
+    pub(crate) async fn record_durably(&self, record: &AuditRecord<'_>) {
+        if self.record(record) {
+            self.recorded_durably().await;
+        }
+    }
+
+    /// Waits until what was recorded before is on disk, at most [`SYNC_WAIT`].
+    pub(crate) async fn recorded_durably(&self) {
+        let Some(sink) = self.sink.get() else { return };
+        let (done, synced) = oneshot::channel();
+        let done = Box::new(move || {
+            let _ = done.send(());
+        });
+        if sink.send(AuditItem::Sync(done)).is_ok()
+            && tokio::time::timeout(SYNC_WAIT, synced).await.is_err()
         {
-            return false;
+            tracing::warn!("a caller was answered before the audit log had the act on disk");
+        }
+    }
+
+    /// Waits until what was recorded before is on disk, at most this long; for the end of the member.
+    pub(crate) fn flush(&self, within: Duration) {
+        let Some(sink) = self.sink.get() else { return };
+        let (done, synced) = channel();
+        let done = Box::new(move || {
+            let _ = done.send(());
+        });
+        if sink.send(AuditItem::Sync(done)).is_ok() && synced.recv_timeout(within).is_err() {
+            tracing::warn!("the member stops before the audit log has taken all records");
+        }
+    }
+
+    /// Records a line if there is room for it.
+    fn try_put(&self, line: &Arc<str>, kind: AuditKind) -> AuditPut {
+        if let Some(sink) = self.sink.get() {
+            if !self.waiting.add(kind, os::now_us()) {
+                return AuditPut::Full;
+            }
+            if sink.send(AuditItem::Line(line.clone(), kind)).is_err() {
+                return AuditPut::Ended;
+            }
         }
         self.keep(line.clone(), kind);
-        true
+        AuditPut::Taken
     }
 
     /// Keeps a record in memory and counts it.
-    fn keep(&self, line: Arc<str>, kind: RecentKind) {
+    fn keep(&self, line: Arc<str>, kind: AuditKind) {
         self.recorded.inc();
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).add(kind, line);
     }
@@ -132,8 +180,8 @@ impl AuditLog {
     /// Declares that all acts up to this revision were recorded.
     fn reached(&self, revision: Revision) {
         if let Some(sink) = self.sink.get() {
-            // If there is no room, a later position follows.
-            let _ = sink.try_send(AuditItem::Reached(revision));
+            // Without its thread the log takes no records either.
+            let _ = sink.send(AuditItem::Reached(revision));
         }
     }
 
@@ -167,36 +215,9 @@ impl AuditLog {
         to.register("audit_records_dropped", help, self.dropped.clone());
     }
 
-    /// The work of the thread that writes.
-    fn write(&self, items: &Receiver<AuditItem>, mut target: AuditTarget, position: &PositionFile) {
-        let (mut unsaved, mut saved_at_us) = (None, 0);
-        loop {
-            let first = match unsaved {
-                None => items.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(_) => items.recv_timeout(SAVE),
-            };
-            let first = match first {
-                Ok(item) => Some(item),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
-            for item in first.into_iter().chain(items.try_iter().take(WAITING_MAX)) {
-                match item {
-                    AuditItem::Line(line) => target.add(&line),
-                    AuditItem::Reached(revision) => unsaved = Some(revision),
-                }
-            }
-            self.dropped.inc_by(target.write(RETRY));
-            let now_us = os::now_us();
-            let is_due = now_us.saturating_sub(saved_at_us) >= os::micros(SAVE);
-            if let Some(reached) = unsaved.filter(|_| is_due) {
-                (unsaved, saved_at_us) = (None, now_us);
-                // The position must not be ahead of the records that a power loss leaves.
-                if let Err(error) = target.sync().and_then(|()| position.save(reached)) {
-                    tracing::warn!(cause = %error, "cannot save the position of the audit log");
-                }
-            }
-        }
+    /// For how long the oldest record has waited to be on disk, in microseconds; zero if none waits.
+    pub(crate) fn oldest_waits_us(&self, now_us: u64) -> u64 {
+        self.waiting.oldest_waits_us(now_us)
     }
 }
 
@@ -226,22 +247,44 @@ mod tests {
     fn a_file_that_does_not_take_records_never_blocks_and_drops_are_counted() {
         let log = AuditLog::default();
         // Nothing reads from the queue, as if the disk hung.
-        let (sender, _lines) = sync_channel(WAITING_MAX);
+        let (sender, _lines) = channel();
         log.sink.set(sender).unwrap();
-        (0..WAITING_MAX + 7).for_each(|at| denied(&log, at));
-        assert_eq!((log.dropped.get(), log.recorded.get()), (7, WAITING_MAX as u64 + 7));
+        let max = AuditKind::Denial.waiting_max();
+        (0..max + 7).for_each(|at| denied(&log, at));
+        assert_eq!((log.dropped.get(), log.recorded.get()), (7, max as u64 + 7));
+        // Denials leave room for acts, and tell that records wait.
+        assert!(log.record(&AuditRecord::new("backup", AuditOutcome::Done)));
+        assert_eq!(log.dropped.get(), 7);
+        assert!(log.oldest_waits_us(u64::MAX) > 0);
+    }
+
+    #[tokio::test]
+    async fn a_durable_record_is_in_the_file_before_its_caller_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit");
+        let log = AuditLog::default();
+        log.write_to(&AuditTo::File(path.clone()), dir.path(), &lineage()).unwrap();
+        log.record_durably(&AuditRecord::new("backup", AuditOutcome::Done)).await;
+        let written = || std::fs::read_to_string(&path).unwrap().lines().count();
+        assert_eq!(written(), 1);
+        denied(&log, 1);
+        log.flush(Duration::from_secs(60));
+        assert_eq!(written(), 2);
+    }
+
+    fn lineage() -> Lineage {
+        let (epoch, incarnation) = (Epoch::default(), Incarnation::default());
+        Lineage { cluster: "c1".to_owned(), epoch, incarnation }
     }
 
     #[test]
     fn records_reach_the_file_one_per_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit");
-        let log = Arc::new(AuditLog::default());
-        let (epoch, incarnation) = (Epoch::default(), Incarnation::default());
-        let lineage = Lineage { cluster: "c1".to_owned(), epoch, incarnation };
+        let log = AuditLog::default();
         // A crash has cut the last line.
         std::fs::write(&path, "{\"act\":\"for").unwrap();
-        log.write_to(&AuditTo::File(path.clone()), dir.path(), &lineage).unwrap();
+        log.write_to(&AuditTo::File(path.clone()), dir.path(), &lineage()).unwrap();
         (0..3).for_each(|at| denied(&log, at));
         let until_us = crate::os::now_us() + 10_000_000;
         while std::fs::read_to_string(&path).unwrap().lines().count() < 4 {

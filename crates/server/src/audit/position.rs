@@ -11,6 +11,8 @@ use serde_json::Value;
 use tenure_node::Lineage;
 use tenure_types::Revision;
 
+use super::target::REPEATED;
+
 /// The name of the file.
 const NAME: &str = "audit.position";
 /// The bytes at the end of an audit file that are searched: many more records than can be lost by a crash.
@@ -89,6 +91,10 @@ impl PositionFile {
             if text("act") == "start" {
                 is_ours = self.lineage == format!("{} {}", text("target"), text("incarnation"));
                 last = last.filter(|_| is_ours);
+            }
+            if text("act") == REPEATED {
+                // The disk may have lost what is before. What is not repeated is before the saved position.
+                last = None;
             }
             // A backup is not in the history.
             if !is_ours || text("act") == "backup" {
@@ -173,6 +179,9 @@ mod tests {
         assert_eq!(resumed(records.clone() + "{\"act\":\"for"), resume(9, 2), "a cut line");
         assert_eq!(resumed(start("c0") + &act(99) + &records), resume(9, 2), "another state");
         assert_eq!(resumed(records.clone() + gap), resume(21, 0));
+        let repeated = records.clone() + "{\"act\":\"repeated\"}\n";
+        assert_eq!(resumed(repeated.clone()), AuditResume::default(), "nothing is sure");
+        assert_eq!(resumed(repeated + &act(8) + &act(9)), resume(9, 1), "each is counted once");
         assert_eq!(resumed(records.clone() + gap + &act(21)), resume(21, 1));
         position.save(Revision(30)).unwrap();
         assert_eq!(resumed(records), resume(31, 0), "the position is newer");

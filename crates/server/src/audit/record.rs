@@ -21,6 +21,8 @@ const TICKET_KEYS: &str = "tenure/ticket-keys";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AuditOutcome<'a> {
     Done,
+    /// It was asked for, and no answer says whether it was done.
+    Unknown,
     /// It was refused, for this reason of the table of errors.
     Refused(&'a str),
 }
@@ -50,16 +52,13 @@ impl<'a> AuditRecord<'a> {
     }
 
     /// The authenticated caller.
-    pub(crate) fn principal(self, name: &str) -> Self {
-        self.with("principal", name)
+    pub(crate) fn principal(self, name: Option<&str>) -> Self {
+        self.with_some("principal", name)
     }
 
     /// The address that the call came from.
     pub(crate) fn from(self, address: Option<IpAddr>) -> Self {
-        match address {
-            Some(address) => self.with("from", address.to_string()),
-            None => self,
-        }
+        self.with_some("from", address.map(|it| it.to_string()))
     }
 
     /// What the act was about.
@@ -68,11 +67,16 @@ impl<'a> AuditRecord<'a> {
     }
 
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        let value = value.into();
-        if value.as_str() != Some("") {
-            self.fields.insert(name.to_owned(), value);
-        }
+        self.fields.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// A field that some records have.
+    pub(crate) fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
     }
 
     pub(super) fn outcome(&self) -> AuditOutcome<'a> {
@@ -88,6 +92,7 @@ impl<'a> AuditRecord<'a> {
         line.extend(self.fields.clone());
         match self.outcome {
             AuditOutcome::Done => line.insert("outcome".to_owned(), "done".into()),
+            AuditOutcome::Unknown => line.insert("outcome".to_owned(), "unknown".into()),
             AuditOutcome::Refused(reason) => {
                 line.insert("reason".to_owned(), reason.into());
                 line.insert("outcome".to_owned(), "refused".into())
@@ -128,13 +133,14 @@ fn is_candidate(event: &Recorded<'_>) -> bool {
 fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
     let is_operator = event.by.is_some() || event.reason.is_some() || event.principal.is_some();
     let name = match &event.subject {
-        Subject::Lock(name) | Subject::Key(name) => name.as_str().to_owned(),
-        Subject::Lease(lease) => lease.get().to_string(),
-        // What the change of access was about, or the prefix.
+        Subject::Lock(name) | Subject::Key(name) => Some(name.as_str().to_owned()),
+        Subject::Lease(lease) => Some(lease.get().to_string()),
+        // What the change of access was about, the prefix, or what was set.
         Subject::Settings => {
-            String::from_utf8_lossy(event.value.as_deref().unwrap_or_default()).into_owned()
+            event.value.as_deref().map(|value| String::from_utf8_lossy(value).into_owned())
         }
     };
+    let is_key_of = |prefix| name.as_deref().is_some_and(|name| name.starts_with(prefix));
     let act = match (event.cause, &event.subject) {
         (Cause::Forced | Cause::Cooled | Cause::MinHoldOver, _) => "force",
         (Cause::Revoked, Subject::Lease(_)) if is_operator => "revoke",
@@ -144,43 +150,38 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
         (Cause::Drained, _) => "drain",
         (Cause::Undrained, _) => "undrain",
         (Cause::Resized, _) => "resize",
-        (Cause::KeyPut, _) if name.starts_with(MEMBERS) => "member_written",
-        (Cause::KeyDeleted, _) if name.starts_with(MEMBERS) => "member_removed",
-        (Cause::KeyPut, _) if name.starts_with(INVITATIONS) && event.previous.is_none() => {
+        (Cause::KeyPut, _) if is_key_of(MEMBERS) => "member_written",
+        (Cause::KeyDeleted, _) if is_key_of(MEMBERS) => "member_removed",
+        (Cause::KeyPut, _) if is_key_of(INVITATIONS) && event.previous.is_none() => {
             "member_invited"
         }
-        (Cause::KeyPut, _) if name.starts_with(INVITATIONS) => "invitation_used",
-        (Cause::KeyDeleted, _) if name.starts_with(INVITATIONS) => {
+        (Cause::KeyPut, _) if is_key_of(INVITATIONS) => "invitation_used",
+        (Cause::KeyDeleted, _) if is_key_of(INVITATIONS) => {
             // The members delete what has expired by themselves.
             let is_member = event.principal.as_ref().is_none_or(|by| by.as_str() == MEMBER);
             if is_member { "invitation_expired" } else { "invitation_cancelled" }
         }
-        (Cause::KeyPut | Cause::KeyDeleted, _) if name.starts_with(TICKET_KEYS) => "ticket_key",
+        (Cause::KeyPut | Cause::KeyDeleted, _) if is_key_of(TICKET_KEYS) => "ticket_key",
         (Cause::KeyPut, _) => "own_key_written",
         (Cause::KeyDeleted, _) => "own_key_deleted",
         _ => return None,
     };
-    let mut record =
-        AuditRecord::new(act, AuditOutcome::Done).target(&name).with("revision", revision.0);
-    if let Some(by) = &event.by {
-        record = record.who(by.as_str());
-    }
     // The event of a change of access has its principal as the name.
     let principal = match event.cause {
         Cause::AccessChanged => event.by.as_ref(),
         _ => event.principal.as_ref(),
     };
-    if let Some(principal) = principal {
-        record = record.principal(principal.as_str());
-    }
     let written = event.value.as_deref().or(event.previous.as_ref().map(|it| &*it.value));
-    if let Some(invitation) = written.and_then(|value| invitation::view(&name, value)) {
-        let member = invitation.used_by.or(invitation.member);
-        record = record.with("member", member.map_or(String::new(), |id| id.get().to_string()));
-    }
-    if let Some(reason) = &event.reason {
-        record = record.with("why", &**reason);
-    }
+    let key = name.as_deref().zip(written);
+    let invitation = key.and_then(|(name, value)| invitation::view(name, value));
+    let member = invitation.and_then(|it| it.used_by.or(it.member));
+    let mut record = AuditRecord::new(act, AuditOutcome::Done)
+        .with_some("target", name)
+        .with("revision", revision.0)
+        .with_some("who", event.by.as_ref().map(|it| it.as_str()))
+        .principal(principal.map(|it| it.as_str()))
+        .with_some("member", member.map(|id| id.get().to_string()))
+        .with_some("why", event.reason.as_deref());
     if let (Some(lease), Cause::Forced) = (event.lease, event.cause) {
         record = record.with("lease", lease.get().to_string());
     }

@@ -162,7 +162,7 @@ impl Dispatch {
     /// member that was asked knows its caller.
     fn record_change(&self, who: &Principal, act: &str, member: &str) {
         let record = AuditRecord::new(act, AuditOutcome::Done).target(member);
-        self.member().audit().record(&record.principal(who.name()));
+        self.member().audit().record(&record.principal(who.known()));
     }
 
     async fn reconfigure(

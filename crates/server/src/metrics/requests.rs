@@ -228,16 +228,22 @@ impl RequestMetrics {
 
     /// Counts a response other than success.
     pub(crate) fn refused(&self, api: Api, reason: &str) {
-        self.refused_call(api, reason, "");
+        self.refused_from(api, reason, None, Caller::address());
     }
 
     /// Counts a response other than success to a call: its method and path, or its full name.
     pub(crate) fn refused_call(&self, api: Api, reason: &str, call: &str) {
-        self.refused_from(api, reason, call, Caller::address());
+        self.refused_from(api, reason, Some(call), Caller::address());
     }
 
     /// Counts a response other than success to a caller at this address, if it is known.
-    pub(crate) fn refused_from(&self, api: Api, reason: &str, call: &str, from: Option<IpAddr>) {
+    pub(crate) fn refused_from(
+        &self,
+        api: Api,
+        reason: &str,
+        call: Option<&str>,
+        from: Option<IpAddr>,
+    ) {
         let Some(row) = reason::row(reason) else { return };
         let refusal = OfRefusal { reason: row.reason, api: APIS[api as usize].1 };
         self.refusals.get_or_create(&refusal).inc();
@@ -246,17 +252,43 @@ impl RequestMetrics {
         {
             let record = AuditRecord::new("denied", AuditOutcome::Refused(row.reason));
             let principal = Caller::principal();
-            let record = record.who(principal.name()).principal(principal.name()).from(from);
-            // A path is as long as its sender likes.
-            let call: String = call.chars().take(CALL_CHARS_MAX).collect();
-            audit.record(&record.with("api", refusal.api).target(&call));
+            let name = principal.known();
+            let record = record.with_some("who", name).principal(name).from(from);
+            let record = record.with("api", refusal.api);
+            audit.record(&record.with_some("target", call.map(shortened)));
         }
+    }
+}
+
+/// A call as it is recorded. A path is as long as its sender likes; a mark shows where it was cut.
+fn shortened(call: &str) -> String {
+    match call.char_indices().nth(CALL_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &call[..end]),
+        None => call.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_denied_call_is_recorded_whole_or_with_a_mark_where_it_was_cut() {
+        let (metrics, audit) = (RequestMetrics::default(), Arc::new(AuditLog::default()));
+        metrics.watch(None, audit.clone());
+        let target = |call: Option<&str>| {
+            metrics.refused_from(Api::Http, "PERMISSION_DENIED", call, None);
+            let record: serde_json::Value = serde_json::from_str(&audit.recent(1)[0]).unwrap();
+            assert!(record.get("who").is_none() && record.get("principal").is_none(), "{record}");
+            record.get("target").map(|it| it.as_str().unwrap().to_owned())
+        };
+        assert_eq!(target(None), None);
+        assert_eq!(target(Some("GET /")).as_deref(), Some("GET /"));
+        let longest = "é".repeat(CALL_CHARS_MAX);
+        assert_eq!(target(Some(&longest)).as_deref(), Some(&*longest));
+        let cut = target(Some(&(longest.clone() + "/more"))).unwrap();
+        assert_eq!(cut, longest + "…");
+    }
 
     #[test]
     fn apis_and_classes_stand_where_their_numbers_say() {

@@ -45,7 +45,7 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
         self.dispatch.may_operate(&call.who).map_err(to_status)?;
         let (member, within) = (self.dispatch.member().clone(), call.within());
         let who = call.who.clone();
-        let take = move || backup::take_for(&member, within, who.name());
+        let take = move || backup::take_for(&member, within, who.known());
         let taking = self.dispatch.runtime().spawn_blocking(take);
         let backup = match taking.await {
             Ok(Ok(backup)) => backup,
@@ -55,6 +55,7 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
             Ok(Err(_)) => return Err(to_status(Failure::NoQuorum)),
             Err(_) => return Err(to_status(Failure::Internal)),
         };
+        self.dispatch.member().audit().recorded_durably().await;
         let (to, pieces) = mpsc::channel(CHUNKS);
         let dispatch = self.dispatch.clone();
         self.dispatch.runtime().spawn_blocking(move || send(&dispatch, &backup, to));

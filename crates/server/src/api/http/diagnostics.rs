@@ -81,7 +81,7 @@ async fn set_level(
     };
     let record = AuditRecord::new("log_level", AuditOutcome::Done).from(Some(from));
     let record = record.with("from_level", before.name()).target(level.name());
-    http.dispatch.member().audit().record(&record);
+    http.dispatch.member().audit().record_durably(&record).await;
     Ok(json_with(StatusCode::OK, &asked))
 }
 

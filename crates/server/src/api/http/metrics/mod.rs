@@ -83,6 +83,7 @@ struct MetricsReading {
     watch_lag: Number,
     slow: Counter,
     silent: Number,
+    audit_waits: Number,
     principals: Family<OfPrincipal, Counter>,
     resources: resources::Resources,
 }
@@ -138,6 +139,7 @@ impl MetricsReading {
             watch_lag: Number::default(),
             slow: Counter::default(),
             silent: Number::default(),
+            audit_waits: Number::default(),
             principals: Family::default(),
             resources: resources::Resources::default(),
         };
@@ -172,6 +174,8 @@ impl MetricsReading {
         to.register("watches_too_slow", "Watches that were ended as too slow", shown.slow.clone());
         let help = "1 if the member did not answer in time, so that what it holds is as of before";
         to.register("silent", help, shown.silent.clone());
+        let help = "How long the oldest audit record has waited to be on disk";
+        to.register("audit_waiting_seconds", help, shown.audit_waits.clone());
         let help =
             "Requests of the principals that made the most, and of callers without a principal";
         to.register("principal_requests", help, shown.principals.clone());
@@ -225,6 +229,9 @@ async fn fill(shown: &MetricsReading, http: &Http) {
     shown.disk_free_bytes.set(own.disk_free_bytes);
     shown.disk_short.set(u64::from(own.disk_short));
     shown.data_bytes.set(own.data_bytes);
+    let member = http.dispatch.member();
+    let audit_waits_us = member.audit().oldest_waits_us(crate::os::now_us());
+    shown.audit_waits.set(audit_waits_us / 1_000_000);
     let metrics = http.dispatch.hub().metrics();
     shown.watches.set(metrics.watches as u64);
     shown.watch_lag.set(metrics.lag_worst);
