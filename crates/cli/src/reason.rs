@@ -235,8 +235,8 @@ Every answer that is not success has a `reason`, one stable word for programs. W
     const FENCES: &str = "
 ## Fences
 
-Said by the [HTTP layer](../fences/http.md), the proxy and the store, in the header `Tenure-Reason` and as
-`{\"error\":{\"reason\":…,\"message\":…,\"effect\":…,\"next\":…,…}}`. Fences in SQL and Lua say the same in the
+Sent by the [HTTP layer](../fences/http.md), the proxy and the store, in the header `Tenure-Reason` and as
+`{\"error\":{\"reason\":…,\"message\":…,\"effect\":…,\"next\":…,…}}`. Fences in SQL and Lua report the same in the
 language of their stores ([PostgreSQL](../fences/postgresql.md)); in Rust it is `Refused::reason()`.
 
 ";
