@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tenure_server::archive::ARCHIVE_DIR;
 use tenure_server::archive::RevisionRange;
 use tenure_server::archive::verify::{
-    ArchiveSummary, Handover, HandoverKind, Promise, VerifyReport, verify_dirs,
+    ArchiveSummary, DamagedSegment, Handover, HandoverKind, Promise, VerifyReport, verify_dirs,
 };
 
 use crate::exit::Exit;
@@ -20,17 +20,24 @@ const KINDS: [(HandoverKind, &str); 4] = [
     (HandoverKind::Unprotected, "unprotected"),
 ];
 
-/// Checks the archives of one or more members of a cluster together. Ends with 1 if a promise was broken.
+/// Checks the archives of one or more members of a cluster together. Ends with 1 if a promise was broken, or if a file
+/// is damaged.
 pub(super) fn verify(dirs: &[PathBuf], format: OutputFormat) -> Result<Exit, CliError> {
     let below = |dir: &PathBuf| Some(dir.join(ARCHIVE_DIR)).filter(|below| below.is_dir());
     let dirs: Vec<_> = dirs.iter().map(|dir| below(dir).unwrap_or_else(|| dir.clone())).collect();
     let report = verify_dirs(&dirs)
         .map_err(|error| CliError::config(format!("{error}: {}", error.cause)))?;
+    if report.revisions == 0 && report.damaged.is_empty() {
+        let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+        let text = format!("nothing was checked: no event is in {} yet", dirs.join(" or "));
+        return Err(CliError::config(text));
+    }
     match format {
         OutputFormat::Json => show_json(&report),
         OutputFormat::Text => output::out(&text(&report)),
     }
-    Ok(if report.broken.is_empty() { Exit::Done } else { Exit::Refused })
+    let is_sound = report.broken.is_empty() && report.damaged.is_empty();
+    Ok(if is_sound { Exit::Done } else { Exit::Refused })
 }
 
 fn word(kind: HandoverKind) -> &'static str {
@@ -48,6 +55,16 @@ fn text(report: &VerifyReport) -> String {
     for archive in &report.archives {
         let (dir, revisions) = (archive.dir.display(), archive.revisions);
         text.push_str(&format!("archive {dir}, {revisions} revisions\n"));
+        if archive.incomplete_bytes > 0 {
+            let bytes = archive.incomplete_bytes;
+            text.push_str(&format!(
+                "not read: its last {bytes} bytes, a frame that was being written\n"
+            ));
+        }
+    }
+    for damaged in &report.damaged {
+        let (path, detail) = (damaged.path.display(), &damaged.detail);
+        text.push_str(&format!("DAMAGED {path}: {detail}\n"));
     }
     if let Some((first, last)) = report.range {
         let (revisions, grants) = (report.revisions, report.grants);
@@ -57,7 +74,10 @@ fn text(report: &VerifyReport) -> String {
     }
     for hole in &report.holes {
         let to = hole.next.0.saturating_sub(1);
-        text.push_str(&format!("incomplete in revisions {} to {to}\n", hole.from));
+        let from = hole.from;
+        text.push_str(&format!(
+            "incomplete: no archive has all events of revisions {from} to {to}\n"
+        ));
     }
     for promise in Promise::ALL {
         let broken = report.broken.iter().filter(|it| it.promise == promise).count();
@@ -128,6 +148,7 @@ fn show_json(report: &VerifyReport) {
         "margin_p99_ms": margins.map(|it| it.p99_ms),
         "smallest_margin_ms": margins.map(|it| it.min_ms),
         "broken": report.broken.len(),
+        "damaged": report.damaged.iter().map(damaged_json).collect::<Vec<_>>(),
         "holes": holes_json(&report.holes),
     }));
 }
@@ -139,7 +160,12 @@ fn archive_json(it: &ArchiveSummary) -> Value {
         "from_revision": it.range.map(|(first, _)| first.to_string()),
         "to_revision": it.range.map(|(_, last)| last.to_string()),
         "holes": holes_json(&it.holes),
+        "incomplete_bytes": it.incomplete_bytes,
     })
+}
+
+fn damaged_json(it: &DamagedSegment) -> Value {
+    json!({ "file": it.path.display().to_string(), "detail": it.detail })
 }
 
 fn holes_json(holes: &[RevisionRange]) -> Vec<Value> {

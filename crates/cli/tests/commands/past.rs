@@ -128,7 +128,7 @@ fn a_broken_promise_is_named_and_ends_with_1() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 13);
+    assert_eq!(checked, 15);
 }
 
 #[test]

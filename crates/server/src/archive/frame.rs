@@ -84,6 +84,11 @@ impl ArchiveFrame {
         out[start + 4..start + HEAD].copy_from_slice(&sum.to_le_bytes());
     }
 
+    /// Whether a frame may begin here, by its kind: told without its checksum.
+    pub(super) fn may_begin(bytes: &[u8]) -> bool {
+        bytes.get(HEAD).is_some_and(|kind| [RECORDS, HOLE, COVERS].contains(kind))
+    }
+
     /// Reads the first frame. Returns it with its length; none at the end.
     pub(super) fn get(bytes: &[u8]) -> Result<Option<(Self, usize)>, BadFrame> {
         if bytes.is_empty() {

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use tenure_core::event::{Batch, Event, Subject};
 use tenure_types::Revision;
 
-use super::frame::{ArchiveFrame, RevisionRange};
-use super::segment::{ArchiveSegment, prefix_of};
-use super::verify::{ArchiveSummary, Promise, Verifier, VerifyReport};
-use super::writer::segment_files;
+use super::frame::{ArchiveFrame, MAGIC, RevisionRange};
+use super::segment::{ArchiveSegment, UnreadTail, prefix_of};
+use super::verify::{ArchiveSummary, DamagedSegment, Promise, Verifier, VerifyReport};
+use super::writer::{damaged_files, segment_files};
 
 /// The most differences that are reported: archives of two clusters differ in every revision.
 const DIFFERENCES_MAX: usize = 1_000;
@@ -30,20 +30,21 @@ pub struct UnreadableArchive {
     pub cause: io::Error,
 }
 
-/// Checks the archives in some directories, each of one member of the same cluster.
+/// Checks the archives in some directories, each of one member of the same cluster. A directory without a segment is no
+/// archive.
 pub fn verify_dirs(dirs: &[PathBuf]) -> Result<VerifyReport, UnreadableArchive> {
     let mut readers = Vec::with_capacity(dirs.len());
     for dir in dirs {
-        let segments = segment_files(dir);
-        let segments = segments.map_err(|cause| UnreadableArchive { dir: dir.clone(), cause })?;
-        readers.push(ArchiveReader::new(dir, segments));
+        let reader = ArchiveReader::open(dir);
+        readers.push(reader.map_err(|cause| UnreadableArchive { dir: dir.clone(), cause })?);
     }
     let mut merge = Merge::default();
     loop {
         let mut lowest: Option<Revision> = None;
         for reader in &mut readers {
             let dir = reader.summary.dir.clone();
-            let next = reader.peek().map_err(|cause| UnreadableArchive { dir, cause })?;
+            let next = reader.peek(&mut merge.verifier);
+            let next = next.map_err(|cause| UnreadableArchive { dir, cause })?;
             lowest = lowest.into_iter().chain(next).min();
         }
         let Some(revision) = lowest else { break };
@@ -54,7 +55,10 @@ pub fn verify_dirs(dirs: &[PathBuf]) -> Result<VerifyReport, UnreadableArchive> 
         merge.add(revision, records, dirs);
     }
     let mut report = merge.finish();
-    report.archives = readers.into_iter().map(|reader| reader.summary).collect();
+    for reader in readers {
+        report.archives.push(reader.summary);
+        report.damaged.extend(reader.damaged);
+    }
     Ok(report)
 }
 
@@ -81,12 +85,23 @@ struct ArchiveReader {
     segment_end: Option<Revision>,
     /// The revision after the last one that was taken or is marked as missing.
     at: Option<Revision>,
+    /// The segments that a start of the member has set aside.
+    set_aside: Vec<(Revision, PathBuf)>,
+    damaged: Vec<DamagedSegment>,
+    /// Whether the segment that was read last, or one after it, is damaged.
+    has_damage: bool,
     summary: ArchiveSummary,
 }
 
 impl ArchiveReader {
-    fn new(dir: &Path, segments: Vec<(Revision, PathBuf)>) -> Self {
-        Self {
+    fn open(dir: &Path) -> io::Result<Self> {
+        let segments = segment_files(dir)?;
+        if segments.is_empty() {
+            let text =
+                "it has no segment (REVISION.events); an archive that has just begun has none yet";
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        Ok(Self {
             segments: segments.into_iter(),
             segment: 0,
             cut_before: Revision(0),
@@ -95,16 +110,19 @@ impl ArchiveReader {
             next: None,
             segment_end: None,
             at: None,
+            set_aside: damaged_files(dir)?,
+            damaged: Vec::new(),
+            has_damage: false,
             summary: ArchiveSummary { dir: dir.to_owned(), ..ArchiveSummary::default() },
-        }
+        })
     }
 
     /// The next revision; none at the end.
-    fn peek(&mut self) -> io::Result<Option<Revision>> {
+    fn peek(&mut self, verifier: &mut Verifier) -> io::Result<Option<Revision>> {
         while self.records.is_empty() {
             match self.frames.pop_front() {
                 Some(frame) => self.open_frame(&frame),
-                None if self.open_segment()? => {}
+                None if self.open_segment(verifier)? => {}
                 None => return Ok(None),
             }
         }
@@ -150,22 +168,28 @@ impl ArchiveReader {
     }
 
     /// Opens the next segment. Returns whether there was one.
-    fn open_segment(&mut self) -> io::Result<bool> {
+    fn open_segment(&mut self, verifier: &mut Verifier) -> io::Result<bool> {
         if let Some(end) = self.segment_end.take() {
             self.at = self.at.map(|at| if end <= self.cut_before { at.max(end) } else { at });
             self.next = Some(end);
         }
-        for (from, path) in self.segments.by_ref() {
+        while let Some((from, path)) = self.segments.next() {
             if self.next.is_some_and(|next| from < next) {
                 // A merge was about to remove it: the segment before it has its events.
                 continue;
             }
-            let Some(segment) = ArchiveSegment::open(&path, File::open(&path)?, from)? else {
+            let file = File::open(&path)?;
+            let is_last = self.segments.len() == 0;
+            let Some(segment) = ArchiveSegment::open(&path, file, from)? else {
+                let tail = UnreadTail { bytes: std::fs::metadata(&path)?.len(), goes_on: true };
+                self.note_tail(path, tail, is_last);
                 continue;
             };
             if let Some(next) = self.next.filter(|next| *next < from) {
-                self.mark(RevisionRange { from: next, next: from });
+                self.miss(RevisionRange { from: next, next: from }, verifier);
             }
+            self.has_damage = false;
+            self.note_tail(path, segment.unread_tail()?, is_last);
             self.segment += 1;
             self.cut_before = segment.cuts.values().copied().max().unwrap_or_default();
             self.frames = segment.frames()?.into();
@@ -173,6 +197,34 @@ impl ArchiveReader {
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Notes that no segment has some revisions: retention removes the oldest segments only.
+    fn miss(&mut self, range: RevisionRange, verifier: &mut Verifier) {
+        let (from, last) = (range.from, range.next.0 - 1);
+        let mut set_aside = self.set_aside.iter();
+        if let Some((_, path)) = set_aside.find(|(at, _)| range.from <= *at && *at < range.next) {
+            let detail =
+                format!("was set aside at a start: revisions {from} to {last} are missing");
+            self.damaged.push(DamagedSegment { path: path.clone(), detail });
+        } else if !self.has_damage {
+            let dir = self.summary.dir.display();
+            let detail =
+                format!("revisions {from} to {last} are missing in {dir}: no segment has them");
+            verifier.broke(Promise::NothingUnmarked, range.from, detail);
+        }
+        self.mark(range);
+    }
+
+    /// Notes that the end of a segment cannot be read. In the last one this may be a frame that was being written.
+    fn note_tail(&mut self, path: PathBuf, tail: UnreadTail, is_last: bool) {
+        if is_last && (!tail.goes_on || tail.bytes < MAGIC.len() as u64) {
+            self.summary.incomplete_bytes = tail.bytes;
+        } else if tail.bytes > 0 || tail.goes_on {
+            let detail = format!("its last {} bytes cannot be read", tail.bytes);
+            self.damaged.push(DamagedSegment { path, detail });
+            self.has_damage = true;
+        }
     }
 }
 

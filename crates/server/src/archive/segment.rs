@@ -55,6 +55,14 @@ pub(super) struct ArchiveSegment {
     pub(super) cuts: BTreeMap<Box<str>, Revision>,
 }
 
+/// What follows the last valid frame of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct UnreadTail {
+    pub(super) bytes: u64,
+    /// Whether there is a valid frame in it: then it is damage, and not a frame that was being written.
+    pub(super) goes_on: bool,
+}
+
 /// The part of a name that retention counts by: up to its first slash, or all of it.
 pub(super) fn prefix_of(name: &str) -> &str {
     name.find('/').map_or(name, |at| &name[..=at])
@@ -127,6 +135,19 @@ impl ArchiveSegment {
         }
         segment.len = at as u64;
         Ok(Some(segment))
+    }
+
+    /// Reads what follows the last valid frame.
+    pub(super) fn unread_tail(&self) -> io::Result<UnreadTail> {
+        let mut tail = Vec::new();
+        let mut reader = &*self.file;
+        reader.seek(SeekFrom::Start(self.len))?;
+        reader.read_to_end(&mut tail)?;
+        let is_frame = |at: usize| {
+            let rest = &tail[at..];
+            ArchiveFrame::may_begin(rest) && matches!(ArchiveFrame::get(rest), Ok(Some(_)))
+        };
+        Ok(UnreadTail { bytes: tail.len() as u64, goes_on: (1..tail.len()).any(is_frame) })
     }
 
     /// Reads the frames, for as long as they are valid.

@@ -98,6 +98,11 @@ impl Handover {
         matches!(self.kind, HandoverKind::Expired | HandoverKind::TakenAway)
             .then_some(self.margin_ms)
     }
+
+    /// Whether a negative margin breaks a promise: always, unless an operator took the lock without waiting.
+    fn may_not_be_negative(&self) -> bool {
+        self.kind != HandoverKind::Unprotected
+    }
 }
 
 /// The last moment of a former holder.
@@ -168,8 +173,10 @@ impl Handovers {
             }
             Cause::Released | Cause::HandedOn => HandoverKind::GivenBack,
             Cause::Expired => HandoverKind::Expired,
+            // Only an operator may choose not to wait for the holder.
+            Cause::MaxHold | Cause::NoProgress => HandoverKind::TakenAway,
             // What keeps others out for a shorter time than the holder has is only a lock-delay.
-            Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress
+            Cause::Forced | Cause::Revoked
                 if event
                     .left_ms
                     .zip(stops_ms)
@@ -177,9 +184,7 @@ impl Handovers {
             {
                 HandoverKind::TakenAway
             }
-            Cause::Forced | Cause::Revoked | Cause::MaxHold | Cause::NoProgress => {
-                HandoverKind::Unprotected
-            }
+            Cause::Forced | Cause::Revoked => HandoverKind::Unprotected,
             _ => return None,
         };
         let clock_ms = if kind == HandoverKind::GivenBack { Some(clock_ms) } else { stops_ms };
@@ -236,6 +241,17 @@ pub struct VerifyReport {
     pub broken: Vec<BrokenPromise>,
     /// The archives that were read.
     pub archives: Vec<ArchiveSummary>,
+    /// Files that could not be read as they were written.
+    pub damaged: Vec<DamagedSegment>,
+}
+
+/// A segment of which a part, or all, cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DamagedSegment {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub detail: String,
 }
 
 /// One archive that was read.
@@ -247,8 +263,10 @@ pub struct ArchiveSummary {
     pub revisions: u64,
     /// The first and the last of them.
     pub range: Option<(Revision, Revision)>,
-    /// The holes that it marks.
+    /// The revisions that it lacks between them.
     pub holes: Vec<RevisionRange>,
+    /// The bytes of a last frame that is not complete, as a crash or a copy of a running member leaves it.
+    pub incomplete_bytes: u64,
 }
 
 /// The margins of the hand-overs for which the cluster promises one.
@@ -304,7 +322,7 @@ impl Verifier {
                 && let Some(handover) = self.handovers.add(revision, clock_ms, event)
             {
                 let name = Box::from(lock.as_str());
-                if handover.promised_margin_ms().is_some_and(|margin_ms| margin_ms < 0) {
+                if handover.may_not_be_negative() && handover.margin_ms < 0 {
                     let late = -handover.margin_ms;
                     self.broke(Promise::NotEarly, revision, format!(
                         "lock `{lock}` was granted {late} ms before its former holder had to stop"

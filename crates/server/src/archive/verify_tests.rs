@@ -137,7 +137,7 @@ fn at(batch: &mut Batch, clock_ms: u64) {
 }
 
 /// Every way in which a promise is broken here.
-fn planted() -> [(&'static str, Promise, Plant); 11] {
+fn planted() -> [(&'static str, Promise, Plant); 13] {
     [
         ("the end of a hold is missing", Promise::OneHolder, |all| {
             let (batch, number) = find(all, Cause::Released);
@@ -193,6 +193,19 @@ fn planted() -> [(&'static str, Promise, Plant); 11] {
             all[batch].events[number].left_ms = Some(5_000);
         }),
         ("a min hold that ended early", Promise::NotEarly, |all| rest(all, 5_000, 4_999, None)),
+        ("a longest hold whose end is not waited for", Promise::NotEarly, |all| {
+            let (batch, number) = find(all, Cause::Expired);
+            all[batch].events[number].cause = Cause::MaxHold;
+            at(&mut all[batch], 5_000);
+        }),
+        ("a grant before the lock was given back", Promise::NotEarly, |all| {
+            let (batch, number) = find(all, Cause::Released);
+            let clock_ms = all[batch].label.expect("a labelled revision").clock_ms;
+            let events = all[batch].events.split_off(number + 1);
+            let mut next = Batch { revision: all[batch].revision, label: None, events };
+            at(&mut next, clock_ms - 50);
+            all.insert(batch + 1, next);
+        }),
     ]
 }
 
@@ -336,6 +349,92 @@ fn broken_archives(root: &Path) -> Vec<(String, Promise)> {
     all
 }
 
+/// Writes an archive with a segment for each revision. Returns the files.
+fn write_segments(dir: &Path, batches: &[Batch]) -> Vec<PathBuf> {
+    batches.iter().for_each(|batch| write(dir, std::slice::from_ref(batch)));
+    segment_files(dir).unwrap().into_iter().map(|(_, path)| path).collect()
+}
+
+/// Changes one byte of a file.
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_segment_that_is_missing_damaged_or_set_aside_is_reported() {
+    let whole = tempfile::tempdir().unwrap();
+    write_segments(whole.path(), &honest());
+    assert_eq!(verify_dirs(&[whole.path().to_owned()]).unwrap().damaged, []);
+    // What is done to an archive, and whether a promise is broken by it and a file is damaged.
+    type Harm = fn(&[PathBuf]);
+    let harms: [(&str, Harm, (bool, bool)); 6] = [
+        ("removed", |all| std::fs::remove_file(&all[2]).unwrap(), (true, false)),
+        ("a byte of a frame", |all| flip(&all[2], 30), (false, true)),
+        ("a byte of the beginning", |all| flip(&all[2], 3), (false, true)),
+        ("emptied", |all| std::fs::write(&all[2], []).unwrap(), (false, true)),
+        (
+            "cut",
+            |all| std::fs::write(&all[2], &std::fs::read(&all[2]).unwrap()[..40]).unwrap(),
+            (false, true),
+        ),
+        (
+            "set aside",
+            |all| std::fs::rename(&all[2], all[2].with_extension("damaged")).unwrap(),
+            (false, true),
+        ),
+    ];
+    for (what, harm, expected) in harms {
+        let dir = tempfile::tempdir().unwrap();
+        let files = write_segments(dir.path(), &honest());
+        harm(&files);
+        let dirs = [dir.path().to_owned(), whole.path().to_owned()];
+        let alone = verify_dirs(&dirs[..1]).unwrap();
+        let unmarked = alone.broken.iter().any(|it| it.promise == Promise::NothingUnmarked);
+        assert_eq!((unmarked, !alone.damaged.is_empty()), expected, "{what}: {alone:?}");
+        assert_eq!(alone.holes.len(), 1, "{what}: {alone:?}");
+        // Another archive has the events: they are checked, and the damage is still reported.
+        let both = verify_dirs(&dirs).unwrap();
+        assert_eq!(both.holes, [], "{what}");
+        assert_eq!((!both.broken.is_empty(), !both.damaged.is_empty()), expected, "{what}");
+    }
+}
+
+#[test]
+fn the_end_of_the_last_segment_may_be_incomplete_but_not_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let batches = honest();
+    let records = |batch| RevisionRecords::of(std::slice::from_ref(batch)).unwrap().into();
+    let frames =
+        batches.iter().map(|it| ArchiveFrame::Records { written_ms: 1, records: records(it) });
+    let frames: Vec<_> = frames.collect();
+    let from = batches[0].revision;
+    let path = dir.path().join(segment_name(from));
+    ArchiveSegment::write(&path, from, &frames).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let dirs = [dir.path().to_owned()];
+    let cut = verify_dirs(&dirs).unwrap();
+    assert_eq!((cut.revisions, cut.damaged.len()), (batches.len() as u64 - 1, 0), "{cut:?}");
+    assert!(cut.archives[0].incomplete_bytes > 0, "{cut:?}");
+    std::fs::write(&path, &bytes).unwrap();
+    flip(&path, 30);
+    let damaged = verify_dirs(&dirs).unwrap();
+    assert_eq!(damaged.damaged[0].path, path, "{damaged:?}");
+}
+
+#[test]
+fn a_directory_without_segments_is_no_archive() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = verify_dirs(&[dir.path().to_owned()]).unwrap_err();
+    assert!(error.cause.to_string().contains("it has no segment"), "{error:?}");
+    // One that has just begun has a segment without events.
+    ArchiveSegment::create(dir.path().join(segment_name(Revision(1))), Revision(1)).unwrap();
+    let begun = verify_dirs(&[dir.path().to_owned()]).unwrap();
+    assert_eq!((begun.revisions, begun.damaged.len()), (0, 0), "{begun:?}");
+}
+
 fn members(dir: &Path) -> Vec<PathBuf> {
     ["a", "b"].map(|member| dir.join(member)).into_iter().filter(|it| it.is_dir()).collect()
 }
@@ -345,7 +444,7 @@ fn every_broken_promise_is_caught_in_archives_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken-archives");
     let broken = broken_archives(dir.path());
-    assert_eq!(broken.len(), 13);
+    assert_eq!(broken.len(), 15);
     if std::env::var_os("TENURE_FIX").is_some() {
         let _ = std::fs::remove_dir_all(&kept);
         broken_archives(&kept);

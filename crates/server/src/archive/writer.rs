@@ -39,6 +39,8 @@ const AGE_EVERY_US: u64 = 60_000_000;
 
 /// The end of the names of segments.
 const SUFFIX: &str = ".events";
+/// The suffix of a segment that was set aside.
+const DAMAGED: &str = ".damaged";
 
 /// Reads a part of the replicated history; none if the member has ended.
 pub(super) type ReadHistory =
@@ -187,7 +189,7 @@ impl ArchiveWriter {
             }
             let file = fs::OpenOptions::new().read(true).write(true).open(&path)?;
             let Some(mut segment) = ArchiveSegment::open(&path, file, from)? else {
-                fs::rename(&path, path.with_extension("damaged"))?;
+                fs::rename(&path, path.with_extension(&DAMAGED[1..]))?;
                 continue;
             };
             if let Some(after) = after.filter(|after| *after < from) {
@@ -343,11 +345,20 @@ pub(super) fn segment_name(from: Revision) -> String {
 
 /// The segments in a directory, oldest first.
 pub(super) fn segment_files(dir: &Path) -> io::Result<Vec<(Revision, PathBuf)>> {
+    files_named(dir, SUFFIX)
+}
+
+/// The segments that a start has set aside because it could not read them, oldest first.
+pub(super) fn damaged_files(dir: &Path) -> io::Result<Vec<(Revision, PathBuf)>> {
+    files_named(dir, DAMAGED)
+}
+
+fn files_named(dir: &Path, suffix: &str) -> io::Result<Vec<(Revision, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if let Some(from) = name.strip_suffix(SUFFIX).and_then(|it| it.parse().ok()) {
+        if let Some(from) = name.strip_suffix(suffix).and_then(|it| it.parse().ok()) {
             found.push((Revision(from), path));
         }
     }
