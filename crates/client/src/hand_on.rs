@@ -27,6 +27,7 @@ use crate::wait;
 /// # }
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct StillHeld {
     /// The guard; `None` if it is not certain how the lock is held. Then the client gives back what there is.
     pub guard: Option<Guard>,

@@ -6,6 +6,7 @@ use tenure_types::{InvalidName, Name, Token};
 
 /// How the lock was held. Only a signed ticket proves it; a fence takes a bare number for exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Mode {
     /// One holder alone. The holder of one slot of a semaphore is alone in that slot.
     #[default]
@@ -16,6 +17,7 @@ pub enum Mode {
 
 /// How often one token may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Times {
     /// As often as its holder likes: the fence accepts equal tokens.
     #[default]
@@ -52,6 +54,7 @@ impl fmt::Display for Incarnation {
 /// assert_ne!(Claim::new(token).shared(), Claim::new(token).once());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Claim {
     /// The number of the grant.
     pub token: Token,

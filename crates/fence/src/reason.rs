@@ -27,6 +27,7 @@ pub struct Row {
 
 /// What the caller may conclude from a response that is not success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Effect {
     /// The request had no effect and will have none.
     None,

@@ -13,6 +13,7 @@ use crate::reason::Reason;
 /// `exclusive` and `shared` are two numbers because shared holders do not fence each other. `used` is for
 /// [`Times::Once`]: raising the floor right after the acquire must not use the token up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Floor {
     /// The largest token accepted from an exclusive holder.
     pub exclusive: Option<Token>,
@@ -26,6 +27,7 @@ pub struct Floor {
 
 /// What is done with an accepted token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Touch {
     /// Data changes.
     Write,

@@ -45,13 +45,12 @@ impl RepairRequest<'_> {
     pub(crate) fn apply(&self, before: Floor) -> (Floor, FloorRepair) {
         let below = |kept: Option<Token>| kept.filter(|kept| *kept < self.token);
         let keeps = before.epoch() == self.token.epoch();
-        let after = Floor {
-            exclusive: Some(self.token),
-            // Tokens from the new floor on have not been here as far as anyone knows.
-            shared: below(before.shared),
-            used: below(before.used),
-            incarnation: before.incarnation.filter(|_| keeps),
-        };
+        let mut after = before;
+        after.exclusive = Some(self.token);
+        // As far as is known, tokens from the new floor on have not been here.
+        after.shared = below(before.shared);
+        after.used = below(before.used);
+        after.incarnation = before.incarnation.filter(|_| keeps);
         let record = FloorRepair {
             at_unix_ms: self.at_unix_ms,
             by: self.by.to_owned(),

@@ -29,6 +29,7 @@ const WAIT: Duration = Duration::from_secs(5);
 
 /// Whether requests that change nothing need a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Reads {
     /// They need one, like all others.
     #[default]

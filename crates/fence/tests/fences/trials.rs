@@ -97,6 +97,7 @@ pub(crate) fn answers_are_those_of_the_rule(lock: &str, data: &dyn Subject, step
         let said = match touch {
             Touch::Write => data.write(at, claim, &value),
             Touch::Raise => data.raise(at, claim),
+            other => panic!("{other:?}"),
         };
         let what = format!("seed {seed} step {step}: {touch:?} {claim:?} at {at}");
         assert_eq!(said, expected, "{what}");
