@@ -50,6 +50,8 @@ pub(crate) struct Link {
 struct Wire {
     stream: Dialled,
     unread: Vec<u8>,
+    /// What goes out with the next message, in one write.
+    held_back: Vec<u8>,
 }
 
 impl Claim {
@@ -85,15 +87,28 @@ impl Stranger {
         from: u64,
         to: u64,
     ) -> Result<Link, String> {
-        let level = tenure_core::LEVEL_MAX;
-        let text = format!("hello 1\n{}\nfrom {from:x}\nto {to:x}\nlevel {level}", claim.lines());
         let mut wire = self.dial(port).map_err(|error| error.to_string())?;
+        let text = greeting(claim, from, to);
         let answer = wire.write(text.as_bytes()).and_then(|()| wire.answer());
         match answer {
             Ok(answer) if answer.starts_with("hello ") => Ok(Link { wire, newest: 0 }),
             Ok(answer) => Err(answer),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// A connection that goes on as if the member had given it a link: the first message leaves together with the
+    /// request for one, before the member can refuse.
+    pub(crate) fn unanswered(
+        &self,
+        port: u16,
+        claim: &Claim,
+        from: u64,
+        to: u64,
+    ) -> io::Result<Link> {
+        let mut wire = self.dial(port)?;
+        wire.held_back = framed(greeting(claim, from, to).as_bytes());
+        Ok(Link { wire, newest: 0 })
     }
 
     /// Offers a snapshot that a step announces, and returns the answer.
@@ -121,13 +136,14 @@ impl Stranger {
     fn dial(&self, port: u16) -> io::Result<Wire> {
         let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
         let stream = Dialled::dial(&to, self.trust.as_ref(), PIECE)?;
-        Ok(Wire { stream, unread: Vec::new() })
+        Ok(Wire { stream, unread: Vec::new(), held_back: Vec::new() })
     }
 }
 
 impl Link {
-    /// Sends commands as a follower forwards them, and returns whether the member carried them out.
-    pub(crate) fn command(&mut self, requests: &[Vec<u8>]) -> bool {
+    /// Sends commands as a follower forwards them, and returns whether the member carried them out; an error if they
+    /// could not be sent.
+    pub(crate) fn command(&mut self, requests: &[Vec<u8>]) -> io::Result<bool> {
         self.newest += 1;
         let mut frame = vec![COMMANDS];
         frame.extend(self.newest.to_le_bytes());
@@ -142,25 +158,28 @@ impl Link {
         let number = self.newest.to_le_bytes();
         let done =
             |frame: &Bytes| frame.first() == Some(&ANSWERS) && frame.get(1..9) == Some(&number);
-        let answer = self.frame(&frame).and_then(|()| self.wire.frame_where(REACTION, done));
-        answer.is_ok_and(|answer| answer.get(13) == Some(&0))
+        self.frame(&frame)?;
+        let answer = self.wire.frame_where(REACTION, done);
+        Ok(answer.is_ok_and(|answer| answer.get(13) == Some(&0)))
     }
 
-    /// Asks to remove a member, as a follower forwards an operator's request.
-    pub(crate) fn remove(&mut self, member: u64) {
+    /// Asks to remove a member, as a follower forwards an operator's request; an error if that could not be sent.
+    pub(crate) fn remove(&mut self, member: u64) -> io::Result<()> {
         self.newest += 1;
         let mut frame = vec![ADMIN];
         frame.extend(self.newest.to_le_bytes());
         frame.extend([1, 3]);
         frame.extend(member.to_le_bytes());
-        let _ = self.frame(&frame);
+        self.frame(&frame)?;
         self.settle();
+        Ok(())
     }
 
-    /// Sends a Raft message, and waits a moment for a reaction.
-    pub(crate) fn say(&mut self, message: &Message) {
-        let _ = self.send(message);
+    /// Sends a Raft message, and waits a moment for a reaction; an error if it could not be sent.
+    pub(crate) fn say(&mut self, message: &Message) -> io::Result<()> {
+        self.send(message)?;
         self.settle();
+        Ok(())
     }
 
     /// Sends a Raft message; an error if the member has closed the link.
@@ -187,8 +206,8 @@ impl Link {
 
 impl Wire {
     fn write(&mut self, message: &[u8]) -> io::Result<()> {
-        let mut bytes = u32::try_from(message.len()).unwrap().to_le_bytes().to_vec();
-        bytes.extend(message);
+        let mut bytes = std::mem::take(&mut self.held_back);
+        bytes.extend(framed(message));
         let until_us = until_us(ANSWER);
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -249,6 +268,18 @@ impl Wire {
             frame
         })
     }
+}
+
+/// The request for a link.
+fn greeting(claim: &Claim, from: u64, to: u64) -> String {
+    let level = tenure_core::LEVEL_MAX;
+    format!("hello 1\n{}\nfrom {from:x}\nto {to:x}\nlevel {level}", claim.lines())
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let mut bytes = u32::try_from(message.len()).unwrap().to_le_bytes().to_vec();
+    bytes.extend(message);
+    bytes
 }
 
 fn until_us(time: Duration) -> u64 {

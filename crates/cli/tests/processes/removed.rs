@@ -70,7 +70,8 @@ fn a_removed_member_loses_the_links_that_it_has(stage: Stage) {
 fn a_command_of_a_removed_member_is_not_carried_out(stage: Stage) {
     let Removed { mut stage, links, .. } = removed(stage);
     for (to, mut link) in links {
-        let done = link.command(&[put("forged", "value")]);
+        // Most members have closed the link by then.
+        let done = link.command(&[put("forged", "value")]).unwrap_or(false);
         assert!(!done, "m{to} carried out a command of a removed member");
     }
     stage.assert_nothing_forged();
@@ -81,7 +82,8 @@ fn a_promise_that_a_removed_member_makes_up_stops_no_member(stage: Stage) {
     let Removed { mut stage, links, .. } = removed(stage);
     for (to, mut link) in links {
         let (term, index) = (stage.number(to, "term"), stage.number(to, "last") + BEYOND);
-        link.say(&Message::Remember(remembered(term, index)));
+        // Most members have closed the link by then.
+        let _ = link.say(&Message::Remember(remembered(term, index)));
     }
     stage.assert_all_serve();
 }
@@ -101,7 +103,8 @@ fn an_entry_that_a_removed_member_appends_is_not_applied(stage: Stage) {
             entries: vec![LogEntry { index: last + 1, term, kind: 0, payload }],
             ..step(StepKind::Append, term)
         };
-        link.say(&Message::Step(Box::new(append)));
+        // Most members have closed the link by then.
+        let _ = link.say(&Message::Step(Box::new(append)));
     }
     stage.assert_nothing_forged();
     stage.assert_all_serve();

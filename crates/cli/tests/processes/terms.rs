@@ -78,7 +78,7 @@ fn say_in_every_way(link: &mut Link, term: u64) {
             return;
         }
     }
-    link.say(&Message::Step(Box::new(step(StepKind::Vote, term))));
+    link.say(&Message::Step(Box::new(step(StepKind::Vote, term)))).expect("it is sent");
 }
 
 fn assert_serves_also_after_restarts(stage: &mut Stage) {
