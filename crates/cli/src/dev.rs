@@ -46,7 +46,7 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
     clients: String,
     /// Run so many members in this process, for play
-    #[arg(long = "size", alias = "members", value_name = "N", default_value_t = 1)]
+    #[arg(long = "size", visible_alias = "members", value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(MEMBERS_MAX)))]
     members: u8,
     /// Output format

@@ -14,10 +14,12 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lock::{TTL, millis, unanswered};
+use crate::loss;
 use crate::output::{self, OutputFormat};
 use crate::print_args::QuietArgs;
 use crate::run::{self, Candidacy, OnDoubt};
 use crate::signals::{self, StopSignals};
+use crate::waiting::labelled;
 
 /// How long withdrawing a candidacy may take, and how often to check it.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -104,6 +106,7 @@ pub(crate) fn elect(flags: &ElectArgs) -> Result<Exit, CliError> {
                 }
             };
             elected(cluster, flags, &lead, began.elapsed());
+            let began_to_lead = Instant::now();
             match while_leading(&lead, &mut asked).await {
                 LeadershipEnd::Asked => {
                     lead.resign().await?;
@@ -111,23 +114,30 @@ pub(crate) fn elect(flags: &ElectArgs) -> Result<Exit, CliError> {
                     return Ok(Exit::Done);
                 }
                 LeadershipEnd::Lost(lost) => {
-                    let (token, from) = (lead.guard().token(), lead.guard().revision());
+                    let (from, held) = (lead.guard().revision(), began_to_lead.elapsed());
+                    let held_words = loss::held_words(lead.guard(), held);
+                    let mut event = loss::event_fields(lead.guard(), held, lost.word(), Some(&lost));
+                    let error_fields = loss::error_fields(lead.guard(), held, &lost);
                     // No command runs under this leadership. The resignation is a courtesy, so its result does not
                     // matter.
                     let _ = lead.resign().await;
-                    let why = output::clean(&lost.to_string());
+                    let why = loss::cause_words(&lost, flags.ttl.unwrap_or(TTL));
                     let text = format!("leadership of `{}` lost: {why}", flags.name);
                     if flags.once {
                         let look = format!("tenure history {} --from {from}", quoted(&flags.name));
-                        return Err(CliError::new(Exit::Lost, "LOST", text).with("look", look));
+                        return Err(CliError::new(Exit::Lost, "LOST", text)
+                            .with("held", held_words)
+                            .with("look", look)
+                            .fields(error_fields));
                     }
                     match cluster.output {
-                        OutputFormat::Json => output::tell_object(&json!({
-                            "event": "lost", "name": flags.name, "token": token.to_string(),
-                            "cause": lost.word(), "by": lost.by(), "reason": lost.reason(),
-                        })),
+                        OutputFormat::Json => {
+                            (event["event"], event["name"]) = ("lost".into(), (*flags.name).into());
+                            output::tell_object(&event);
+                        }
                         OutputFormat::Text => {
-                            output::tell(&format!("tenure: {text}; campaigning again\n"));
+                            let held = labelled("held", &held_words);
+                            output::tell(&format!("tenure: {text}; campaigning again\n{held}\n"));
                         }
                     }
                 }

@@ -81,6 +81,14 @@ impl CliError {
         self
     }
 
+    /// Adds several fields for programs.
+    pub(crate) fn fields(mut self, fields: Value) -> Self {
+        if let Value::Object(fields) = fields {
+            self.details.extend(fields);
+        }
+        self
+    }
+
     /// Sets the command to try next, replacing earlier advice.
     pub(crate) fn next(mut self, text: impl Into<String>) -> Self {
         self.more.retain(|(label, _)| *label != "try");

@@ -39,7 +39,7 @@ pub(crate) enum FenceCommand {
     /// when another proxy uses the directory; with 1 if its data cannot be read, or tickets cannot be verified.
     #[command(verbatim_doc_comment)]
     Proxy(Box<ProxyArgs>),
-    /// Show and repair the highest token seen by a proxy that is stopped
+    /// Show and repair the floor of a proxy that is stopped: the highest token seen
     ///
     ///   tenure fence floor list ledger
     #[command(subcommand, verbatim_doc_comment)]

@@ -14,11 +14,12 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::fence::dir_of;
 use crate::output::{self, OutputFormat};
+use crate::wall_time;
 
 /// What can be typed after `tenure store floor` and `tenure fence floor`.
 #[derive(Subcommand)]
 pub(crate) enum FloorCommand {
-    /// Set the highest token seen, after a wrong token raised it
+    /// Set the floor (the highest token seen) after a wrong token raised it
     ///
     ///   tenure explain ledger                            the token of the present holder
     ///   tenure store floor set ledger 34 --reason 'script sent a wrong number'
@@ -27,7 +28,7 @@ pub(crate) enum FloorCommand {
     /// present holder, because a smaller one lets late writers in. Who did it, when and why is kept with it.
     #[command(verbatim_doc_comment)]
     Set(SetArgs),
-    /// Show the highest token seen for each lock, and the repairs that were made
+    /// Show the floor (the highest token seen) of each lock, and the repairs that were made
     ///
     ///   tenure store floor list
     ///
@@ -182,7 +183,8 @@ impl FloorOf {
             (Self::Store, _) => Ok(parent()?.join("store")),
             (Self::Proxy, Some(lock)) => Ok(parent()?.join("fence").join(dir_of(lock, slot))),
             (Self::Proxy, None) => {
-                Err(CliError::arguments("the lock of the proxy is needed".to_owned()))
+                Err(CliError::arguments("a proxy keeps one directory per lock: which lock?")
+                    .with("try", "tenure fence floor list LOCK"))
             }
         }
     }
@@ -192,7 +194,9 @@ fn words(made: &FloorRepair) -> String {
     let FloorRepair { at_unix_ms, by, from, to, reason, .. } = made;
     let at = named(&made.lock, made.slot);
     format!(
-        "repaired {at}: {from} -> {to} by {by} at {at_unix_ms} ms since 1970: {}\n",
+        "repaired {at}: from {from} to {to}, at {}, by {}, because {:?}\n",
+        wall_time::local(*at_unix_ms),
+        output::clean(by),
         output::clean(reason)
     )
 }

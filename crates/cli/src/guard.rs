@@ -44,7 +44,7 @@ pub(crate) struct TokenProofArgs {
 /// Flags that say how clients reach the service.
 #[derive(Args)]
 pub(crate) struct GateServeArgs {
-    /// Let other machines reach it in plain text
+    /// Let other machines reach it without TLS
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Serve TLS with this certificate

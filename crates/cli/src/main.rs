@@ -30,6 +30,7 @@ mod lease;
 mod lease_keep;
 mod listing;
 mod lock;
+mod loss;
 mod manual;
 mod member_process;
 mod output;
@@ -91,14 +92,14 @@ enum CliCommand {
     /// Run a command while holding a lock
     ///
     ///   tenure run deploy -- ./migrate.sh           wait your turn
-    ///   tenure run nightly --wait 0 -- ./report     skip if someone else has it
+    ///   tenure run nightly --wait 0 -- ./report     skip if another client has it
     ///   tenure run workers --slots 8 -- ./worker    be one of eight
     ///   tenure run cache --shared -- ./read         together with other readers
     ///   tenure run a b -- ./move                    several locks, all or none
     ///   tenure run --any gpu/0 gpu/1 -- ./train     whichever is free first
     ///   tenure run --pool gpu/ -- ./train           any slot of a pool
     ///
-    /// The command and everything it starts has ended before anyone else can have the lock: also if `tenure`
+    /// The command and everything it starts has ended before another client can have the lock: also if `tenure`
     /// is stopped or killed, no member can be reached, or the command ignores SIGTERM. It finds TENURE_LOCK,
     /// TENURE_TOKEN, TENURE_LEASE and TENURE_ADDR in its environment: give the token to what the lock protects.
     /// TENURE_LOCKS has the tokens of several locks, as JSON.

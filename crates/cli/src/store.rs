@@ -77,7 +77,7 @@ struct StateArgs {
 /// What can be typed after `tenure store`.
 #[derive(Subcommand)]
 enum StoreCommand {
-    /// Show and repair the highest tokens seen by a store that is stopped
+    /// Show and repair the floors of a store that is stopped: the highest token seen for each lock
     ///
     ///   tenure store floor list
     #[command(subcommand, verbatim_doc_comment)]

@@ -229,8 +229,12 @@ impl ClientShared {
     async fn why_taken(&self, lock: &str, token: Token) -> Result<Option<Lost>, Error> {
         let mut from = 0;
         for _ in 0..PAGES_MAX {
-            let ask =
-                v1::HistoryRequest { lock: lock.to_owned(), from, limit: 1_000, archive: None };
+            let ask = v1::HistoryRequest {
+                lock: lock.to_owned(),
+                from,
+                limit: 1_000,
+                ..Default::default()
+            };
             let asked = async |channel| LockAdminServiceClient::new(channel).history(ask).await;
             let page = self.single(asked).await?;
             let events = page.batches.iter().flat_map(|batch| &batch.events);

@@ -15,8 +15,11 @@ use crate::lease_state::LeaseState;
 use crate::session::{DeniedCall, Session};
 use crate::shared::ClientShared;
 
-/// The maximum time to connect and receive the welcome.
+/// The maximum time to connect and receive the welcome. A client with many addresses and a short timeout takes less, so
+/// that members that do not answer leave time for one that does; but never less than the second value, which a distant
+/// member may need.
 const DIAL: Duration = Duration::from_secs(2);
+const DIAL_MIN: Duration = Duration::from_secs(1);
 /// The pause between attempts grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -195,8 +198,11 @@ impl ConnectionManager {
     }
 
     async fn dial(&mut self, address: &str) -> Option<Arc<Session>> {
-        let hello = self.shared.upgrade()?.hello();
-        let opened = Session::open(address, hello, DIAL, &self.shared).await;
+        let shared = self.shared.upgrade()?;
+        let (hello, within) =
+            (shared.hello(), dial_time(shared.settings.timeout, self.known.len()));
+        drop(shared);
+        let opened = Session::open(address, hello, within, &self.shared).await;
         let (session, word) = match opened {
             Ok(session) => (Some(session), "connected".to_owned()),
             Err(why) => {
@@ -278,4 +284,10 @@ impl ConnectionManager {
     async fn abandoned(&self) {
         self.publish.closed().await;
     }
+}
+
+/// How long one attempt may take: all addresses together no longer than the timeout of a request.
+fn dial_time(timeout: Duration, addresses: usize) -> Duration {
+    let addresses = u32::try_from(addresses).unwrap_or(u32::MAX).max(1);
+    (timeout / addresses).clamp(DIAL_MIN, DIAL)
 }

@@ -157,9 +157,9 @@ impl HistoryAsk {
         loop {
             let ask = v1::HistoryRequest {
                 lock: self.lock.clone(),
-                from: 0,
                 limit: PAGE,
                 archive: Some(self.search.clone()),
+                ..Default::default()
             };
             let asked =
                 async |channel| LockAdminServiceClient::new(channel).history(ask.clone()).await;

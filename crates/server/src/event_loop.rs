@@ -181,7 +181,8 @@ impl Driver {
                 CountingObserver { meters: self.on.member.meters(), freed: &mut self.count.freed };
             let wake_at_us = self.on.node.turn(now_us, &mut self.outputs, &mut counted);
             self.count_late(before);
-            self.on.member.meters().clock_at(self.on.node.machine().clock_ms(), now_us);
+            let (clock_ms, leader) = (self.on.node.machine().clock_ms(), self.on.node.lead().by);
+            self.on.member.meters().clock_at(clock_ms, now_us, leader.is_some());
             // Before the answers of the turn: a caller that was told of a change of access can rely on it here.
             self.on.member.publish(self.on.node.machine());
             let synced = match self.perform(now_us) {

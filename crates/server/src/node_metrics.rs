@@ -68,6 +68,8 @@ pub(crate) struct NodeMeters {
     /// The machine's clock, and when it was first seen there.
     clock_ms: AtomicU64,
     clock_moved_us: AtomicU64,
+    /// When it was last seen to move while this member knew a leader; 0 if it was not yet.
+    led_us: AtomicU64,
     disk_free_bytes: AtomicU64,
     disk_short: AtomicBool,
     data_bytes: AtomicU64,
@@ -102,6 +104,7 @@ impl Default for NodeMeters {
             turned_at_us: AtomicU64::default(),
             clock_ms: AtomicU64::default(),
             clock_moved_us: AtomicU64::default(),
+            led_us: AtomicU64::default(),
             disk_free_bytes: AtomicU64::default(),
             disk_short: AtomicBool::default(),
             data_bytes: AtomicU64::default(),
@@ -219,11 +222,20 @@ impl NodeMeters {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Records where the machine's clock is after a turn.
-    pub(crate) fn clock_at(&self, clock_ms: u64, now_us: u64) {
+    /// Records where the machine's clock is after a turn, and whether this member knows a leader.
+    pub(crate) fn clock_at(&self, clock_ms: u64, now_us: u64, knows_leader: bool) {
         if self.clock_ms.swap(clock_ms, Ordering::Relaxed) != clock_ms {
             self.clock_moved_us.store(now_us, Ordering::Relaxed);
+            if knows_leader {
+                self.led_us.store(now_us, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// How long ago this member applied an entry while it knew a leader; none if it has not since it started.
+    pub(crate) fn state_age_ms(&self, now_us: u64) -> Option<u64> {
+        let at_us = self.led_us.load(Ordering::Relaxed);
+        (at_us > 0).then(|| now_us.saturating_sub(at_us) / 1_000)
     }
 
     /// How long the machine's clock has been where it is, at most the time between two checkpoints: while no member

@@ -1779,6 +1779,8 @@ pub struct StatusResponse {
     pub insecure: bool,
     #[prost(uint64, optional, tag = "14")]
     pub quiet_ms: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "15")]
+    pub state_age_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MemberStatus {
@@ -3790,6 +3792,8 @@ pub struct HistoryRequest {
     pub limit: u32,
     #[prost(message, optional, tag = "4")]
     pub archive: ::core::option::Option<ArchiveSearch>,
+    #[prost(bool, tag = "5")]
+    pub stale: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ArchiveSearch {

@@ -57,7 +57,11 @@ Results of the long runs. `cargo xtask campaign` adds the rows.
   processes wrote: half of the runs, and 99 in 100, had more than that. `retried` counts further runs whose lock was
   lost before the fault; a late one of these is a violation too. [internals/run.md](internals/run.md) explains the
   other fields. `frozen`: how soon after the thaw of all processes the command died. `peer`: the same faults with other
-  tools, and for how long, of two seconds, the command ran beside its successor.
+  tools, and for how long, of two seconds, the command ran beside its successor. `successor`: how long after the last
+  sign of life of one command a queued one of the same machine began, after its end by itself (`command`) or by SIGTERM
+  (`term`), and after `tenure` (`kill`) or its watchdog (`watchdog`) was killed; `over_1s` counts the runs in which
+  that took more than a second. A successor that runs beside its predecessor or waits for a lease to expire is a
+  violation.
 - `storm`: twenty `tenure run` of one job while clients and members are killed at random. `violations` counts how often
   two of them worked at once, and `longest_ms` is the longest wait of one of them for its turn. At the end
   `tenure history --verify` checks the archives of all members together: `archived` revisions, `broken` promises, and

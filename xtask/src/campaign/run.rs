@@ -14,6 +14,7 @@ use super::CampaignTable;
 /// The tests that take a number of runs; each prints lines that begin with one of `WORDS`.
 const RUNS: &[&str] = &[
     "scenes::nothing_is_left_at_the_next_grant_whatever_is_done_to_it",
+    "successor::a_queued_run_starts_once_its_predecessor_has_ended_and_waits_for_no_lease",
     "frozen::frozen_with_its_watchdog_it_runs_nothing_and_dies_when_thawed",
     "peers::",
 ];

@@ -220,7 +220,7 @@ async fn zombie(
     );
     match bob.key(KEY).guarded_by(bobs).put("paid by bob").await {
         Err(Error::Refused(refusal)) => {
-            guide.narrate(&format!("       refused: {refusal} ({})", refusal.reason()));
+            guide.narrate(&format!("       refused: {refusal}"));
             guide.tell(&json!({
                 "event": "refused", "client": "bob", "key": KEY,
                 "token": bobs.token().to_string(), "reason": refusal.reason(),

@@ -50,11 +50,11 @@ fn tls(place: &ConnectionTarget) -> Finding {
     match &place.tls {
         Some(_) => Finding::ok("tls", "the members' certificates are good"),
         None if place.addresses.iter().all(|address| is_loopback(address)) => {
-            Finding::ok("tls", "in plain, which is fine on this machine")
+            Finding::ok("tls", "none, which is fine on this machine")
         }
         None => Finding::warn(
             "tls",
-            "in plain, over a network",
+            "none, over a network",
             "make certificates (tenure help certificates), then --tls-ca FILE",
         ),
     }
@@ -117,7 +117,11 @@ fn members(status: &v1::StatusResponse) -> Vec<Finding> {
     }
     if status.insecure {
         let next = "make certificates: tenure help certificates";
-        found.push(Finding::warn("open", "the cluster accepts every caller, in plaintext", next));
+        found.push(Finding::warn(
+            "open",
+            "the cluster accepts every caller, and connections without TLS",
+            next,
+        ));
     }
     found
 }

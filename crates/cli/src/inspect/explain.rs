@@ -1,14 +1,18 @@
 //! Explains a lock: who has it, who is ahead, and when it can be free.
 
 use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
 use tenure_wire::convert;
 use tenure_wire::json::lock::Explained;
 use tenure_wire::v1;
 use tenure_wire::v1::ExplainResponse as Explanation;
+use tenure_wire::v1::lock_admin_service_client::LockAdminServiceClient;
 use unicode_width::UnicodeWidthStr;
 
 use super::locks::mode_words;
-use crate::connection_args::ConnectionArgs;
+use super::stale::StaleArgs;
+use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
@@ -25,28 +29,57 @@ pub(crate) struct ExplainArgs {
     #[arg(value_parser = output::name)]
     lock: String,
     /// Show it from the queue position of this lease
-    #[arg(long, value_name = "LEASE")]
+    #[arg(long, value_name = "LEASE", conflicts_with = "stale")]
     lease: Option<String>,
+    #[command(flatten)]
+    stale: StaleArgs,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
 }
 
+/// An explanation, and whether it is stale.
+#[derive(Serialize)]
+struct MarkedExplanation {
+    #[serde(flatten)]
+    explained: Explained,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stale: Option<Value>,
+}
+
 /// Explains a lock.
 pub(crate) fn explain(flags: &ExplainArgs) -> Result<Exit, CliError> {
-    flags.connection.with(async |cluster| {
+    flags.stale.with(&flags.connection, async |cluster| {
         let own = match &flags.lease {
             Some(given) => convert::lease_from(lease::find(cluster, given).await?),
             None => None,
         };
-        let explained = wait::explain(cluster, &flags.lock, own).await?;
+        let explained = match flags.stale.stale {
+            true => from_own_state(cluster, &flags.lock).await?,
+            false => wait::explain(cluster, &flags.lock, own).await?,
+        };
+        let mark = flags.stale.mark(cluster).await?;
         match cluster.output {
-            OutputFormat::Json => output::object(&Explained::from(explained)),
+            OutputFormat::Json => {
+                let explained = Explained::from(explained);
+                let stale = mark.map(|mark| mark.json());
+                output::object(&MarkedExplanation { explained, stale });
+            }
             OutputFormat::Text => {
+                if let Some(mark) = mark {
+                    output::out(&format!("stale    {}\n", mark.words()));
+                }
                 output::out(&text(&flags.lock, &explained, cluster.client.name()));
             }
         }
         Ok(Exit::Done)
     })
+}
+
+/// Asks a member for what it knows itself.
+async fn from_own_state(cluster: &ConnectedCluster, lock: &str) -> Result<Explanation, CliError> {
+    let ask = v1::ExplainRequest { lock: lock.to_owned(), stale: true, ..Default::default() };
+    let asked = async |channel| LockAdminServiceClient::new(channel).explain(ask.clone()).await;
+    Ok(cluster.client.question(asked).await?)
 }
 
 /// The explanation in a few lines.

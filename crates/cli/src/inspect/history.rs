@@ -11,6 +11,7 @@ use tenure_wire::json::lock::ArchiveExtent;
 use tenure_wire::v1;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
+use super::stale::StaleArgs;
 use super::{at_time, verify};
 use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::duration;
@@ -34,7 +35,8 @@ pub(crate) struct HistoryArgs {
     /// Of all locks whose names begin with this text
     #[arg(long, value_name = "PREFIX", conflicts_with = "lock")]
     prefix: Option<String>,
-    /// Who held the lock at this time, such as 03:14 or "2026-03-02 03:14", and how that ended
+    /// Who held the lock at this time, such as 03:14 or "2026-03-02 03:14", and how that ended; unknown if the events
+    /// that tell it are missing
     #[arg(long, value_name = "TIME", value_parser = wall_time::parse, requires = "lock")]
     #[arg(conflicts_with_all = ["since", "until", "lost", "from"])]
     at: Option<u64>,
@@ -56,7 +58,10 @@ pub(crate) struct HistoryArgs {
     limit: u32,
     /// Check the promises of the cluster against these archives: directories, or data directories of members
     #[arg(long, value_name = "DIRECTORY", num_args = 1..)]
+    #[arg(conflicts_with_all = ["prefix", "at", "since", "until", "lost", "from", "stale"])]
     verify: Vec<PathBuf>,
+    #[command(flatten)]
+    stale: StaleArgs,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
 }
@@ -72,6 +77,7 @@ struct PastAnswer {
 
 /// Shows a lock's history, oldest first.
 pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
+    flags.check_client()?;
     if !flags.verify.is_empty() {
         return verify::verify(&flags.verify, flags.connection.output);
     }
@@ -82,21 +88,41 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
         let text = format!("{} is in the future; now: {now}", wall_time::local(at_ms));
         return Err(CliError::arguments(text));
     }
-    flags.connection.with(async |cluster| {
+    flags.stale.with(&flags.connection, async |cluster| {
         if let (Some(lock), Some(at)) = (&flags.lock, flags.at) {
-            return at_time::show(cluster, lock, at).await;
+            return at_time::show(cluster, lock, at, flags.stale).await;
         }
         let limit = flags.limit as usize;
         let past = match (&flags.lock, flags.from) {
-            (Some(lock), Some(from)) => PastAnswer::read(cluster, lock, from, limit).await?,
+            (Some(lock), Some(from)) => {
+                let ask = v1::HistoryRequest {
+                    lock: lock.clone(),
+                    from,
+                    limit: PAGE,
+                    archive: None,
+                    stale: flags.stale.stale,
+                };
+                PastAnswer::read(cluster, ask, limit).await?
+            }
             _ => PastAnswer::search(cluster, &flags.request(), limit).await?,
         };
+        let mark = flags.stale.mark(cluster).await?;
         if cluster.output == OutputFormat::Json {
             past.batches.into_iter().for_each(|batch| output::object(&Change::from(batch)));
-            if let Some(archive) = past.archive {
-                output::object(&json!({ "archive": ArchiveExtent::from(archive) }));
+            let mut last = past.archive.map_or_else(
+                || json!({}),
+                |archive| json!({ "archive": ArchiveExtent::from(archive) }),
+            );
+            if let Some(mark) = mark {
+                last["stale"] = mark.json();
+            }
+            if last.as_object().is_some_and(|last| !last.is_empty()) {
+                output::object(&last);
             }
             return Ok(Exit::Done);
+        }
+        if let Some(mark) = &mark {
+            output::tell(&format!("stale: {}\n", mark.words()));
         }
         if past.batches.is_empty() {
             let what = match &flags.lock {
@@ -135,6 +161,23 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
 }
 
 impl HistoryArgs {
+    /// Refuses a client where the answer would not depend on it.
+    fn check_client(&self) -> Result<(), CliError> {
+        let without = [
+            ("--at", self.at.is_some()),
+            ("--from", self.from.is_some()),
+            ("--verify", !self.verify.is_empty()),
+        ];
+        match without.into_iter().find(|(_, given)| *given && self.connection.client.is_some()) {
+            Some((flag, _)) => {
+                let text =
+                    format!("--client selects events of a client and does not go with {flag}");
+                Err(CliError::arguments(text))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether only a part of the events is asked for.
     fn selects(&self) -> bool {
         let by_time = self.since.is_some() || self.until.is_some();
@@ -153,7 +196,8 @@ impl HistoryArgs {
             before: 0,
             prefix,
         };
-        v1::HistoryRequest { lock: name, archive: Some(search), limit: PAGE, from: 0 }
+        let stale = self.stale.stale;
+        v1::HistoryRequest { lock: name, archive: Some(search), limit: PAGE, from: 0, stale }
     }
 }
 
@@ -182,7 +226,7 @@ pub(crate) async fn text(cluster: &ConnectedCluster, lock: &str) -> Result<Strin
         lock: lock.to_owned(),
         archive: Some(v1::ArchiveSearch::default()),
         limit: PAGE,
-        from: 0,
+        ..Default::default()
     };
     let past = PastAnswer::search(cluster, &request, SCREEN).await?;
     Ok(format!("history of lock `{lock}`\n{}", past.lines()))
@@ -191,14 +235,11 @@ pub(crate) async fn text(cluster: &ConnectedCluster, lock: &str) -> Result<Strin
 impl PastAnswer {
     async fn read(
         cluster: &ConnectedCluster,
-        lock: &str,
-        mut from: i64,
+        mut ask: v1::HistoryRequest,
         limit: usize,
     ) -> Result<Self, CliError> {
         let (mut batches, mut left_out) = (VecDeque::new(), 0);
         loop {
-            let ask =
-                v1::HistoryRequest { lock: lock.to_owned(), from, limit: PAGE, archive: None };
             let asked =
                 async |channel| LockAdminServiceClient::new(channel).history(ask.clone()).await;
             let page = cluster.client.question(asked).await?;
@@ -209,10 +250,10 @@ impl PastAnswer {
                     left_out += 1;
                 }
             }
-            if page.next <= from || page.header.is_some_and(|it| page.next > it.revision) {
+            if page.next <= ask.from || page.header.is_some_and(|it| page.next > it.revision) {
                 return Ok(Self { batches, left_out, floor: page.floor, archive: None });
             }
-            from = page.next;
+            ask.from = page.next;
         }
     }
 

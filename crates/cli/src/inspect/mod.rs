@@ -5,6 +5,7 @@ mod explain;
 mod history;
 mod locks;
 mod queue;
+mod stale;
 mod verify;
 
 pub(crate) use explain::{ExplainArgs, explain, text as explain_text};

@@ -14,6 +14,7 @@ use crate::connection_args::ConnectedCluster;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
+use crate::loss;
 use crate::output::{self, OutputFormat};
 use crate::print_args::QuietArgs;
 use crate::signals::{self, StopSignals};
@@ -208,7 +209,7 @@ async fn foreground(
         }
     };
     acquired(cluster, &guard, began.elapsed());
-    hold_until_end(cluster, guard, lease, &mut asked).await
+    hold_until_end(cluster, (guard, lease), ttl, &mut asked).await
 }
 
 /// The failure of a request under a lease of its own. Without an answer the lock may have been granted all the same,
@@ -256,8 +257,8 @@ impl AcquireArgs {
 /// Holds until the lock is lost or a signal asks to end.
 async fn hold_until_end(
     cluster: &ConnectedCluster,
-    guard: Guard,
-    lease: Lease,
+    (guard, lease): (Guard, Lease),
+    ttl: Duration,
     asked: &mut StopSignals,
 ) -> Result<Exit, CliError> {
     let began = Instant::now();
@@ -267,14 +268,14 @@ async fn hold_until_end(
     loop {
         tokio::select! {
             lost = guard.lost() => {
-                let cause = lost.word();
-                let lost = output::clean(&lost.to_string());
-                let failure = CliError::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {lost}"))
+                let why = loss::cause_words(&lost, ttl);
+                let held = began.elapsed();
+                let failure = CliError::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {why}"))
+                    .with("held", loss::held_words(&guard, held))
                     .with("effect", format!("whatever ran under token {token} must stop; a fence refuses it"))
                     .with("look", format!("tenure history {} --from {}", quoted(&name), guard.revision()))
                     .field("lock", name.as_str())
-                    .field("token", token.to_string())
-                    .field("cause", cause);
+                    .fields(loss::error_fields(&guard, held, &lost));
                 // Release at once, as far as that is possible: stopping the work is up to this process, and it runs
                 // none.
                 let farewell = async {

@@ -71,9 +71,10 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
                     None => ask,
                 }
             });
+            let (notice, ttl) = (messages.stop_notice(), times.timing.ttl());
             let lead = tokio::select! {
                 lead = campaigning => lead.map_err(|error| elect::not_elected(candidacy.name, candidacy.ttl, error))?,
-                signal = given_up(&mut heard) => {
+                signal = given_up(&mut heard, &notice, ttl) => {
                     elect::left(&cluster, candidacy.name).await;
                     messages.unusual(&format!("left the election of `{}`", candidacy.name));
                     return Ok(Exit::Command(messages.ended("signal", codes::by_signal(signal))));

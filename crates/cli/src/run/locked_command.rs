@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 use serde_json::json;
-use tenure::{Cause, Client, Error, Guard, Leadership, Lease, Standing};
+use tenure::{Client, Error, Guard, Leadership, Lease, Standing};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
 use crate::connection_args::ConnectionTarget;
 use crate::duration::shown;
 use crate::failure::quoted;
-use crate::output;
+use crate::{loss, output};
 
 use super::link::WatchdogLink;
 use super::messages::{Messages, processes};
@@ -249,10 +249,8 @@ impl<'a> LockedCommand<'a> {
     async fn alone(&mut self, link: &WatchdogLink) -> ProcessesGone {
         // Without a process group the command never started, and the watchdog has said why.
         if self.lost.is_none() && self.main.is_some() {
-            self.messages
-                .unusual("the watchdog was killed: everything that it watched is killed too");
-            let cause = "the watchdog was killed".to_owned();
-            self.lost = Some(LockLoss { at_us: now_us(), cause, word: "watchdog_killed" });
+            let cause = "the watchdog was killed, and all that it watched is killed too".to_owned();
+            self.tell_loss(LockLoss { at_us: now_us(), cause, word: "watchdog_killed" }, None);
         }
         let mut empty = 0;
         let struck_us = now_us();
@@ -270,24 +268,13 @@ impl<'a> LockedCommand<'a> {
     }
 
     fn lose(&mut self, lost: Option<tenure::Lost>) {
-        let what = self.what();
-        let ttl = shown(self.job.times.timing.ttl());
-        let silent = "no renewal was acknowledged in time".to_owned();
         let text = match &lost {
-            Some(lost) if matches!(lost.cause(), Cause::Unreachable { .. }) => {
-                format!("{lost}, half of ttl {ttl}")
-            }
-            Some(lost) => output::clean(&lost.to_string()),
-            None => silent,
+            Some(lost) => loss::cause_words(lost, self.job.times.timing.ttl()),
+            None => "no renewal was acknowledged in time".to_owned(),
         };
         let word = lost.as_ref().map_or("local_stall", |it| it.word());
-        self.messages.loss(&format!("{what} lost: {text}"));
-        let token = self.hold.guard().token().to_string();
-        let (by, reason) = lost.as_ref().map_or((None, None), |it| (it.by(), it.reason()));
-        let event = json!({ "token": token, "cause": word, "by": by, "reason": reason });
-        self.messages.event("lost", &event);
         let at_us = now_us().min(self.deadlines.lost_us);
-        self.lost = Some(LockLoss { at_us, cause: text, word });
+        self.tell_loss(LockLoss { at_us, cause: text, word }, lost.as_ref());
     }
 
     /// Handles a lock that another process gave back: to the cluster, the work has stopped.
@@ -297,13 +284,19 @@ impl<'a> LockedCommand<'a> {
             GivenBack::HandedOn => ("handed on", "hand-on"),
             GivenBack::Either => ("released or handed on", "unlock"),
         };
-        let text = format!(
+        let cause = format!(
             "`{lock}` was {verb} with this run's lease and token, as `tenure {command}` does"
         );
-        self.messages.loss(&format!("{} lost: {text}", self.what()));
-        let (token, word) = (self.hold.guard().token().to_string(), how.word());
-        self.messages.event("lost", &json!({ "token": token, "cause": word }));
-        self.lost = Some(LockLoss { at_us: now_us(), cause: text, word });
+        self.tell_loss(LockLoss { at_us: now_us(), cause, word: how.word() }, None);
+    }
+
+    /// Tells of a loss, in the same form for every cause.
+    fn tell_loss(&mut self, lost: LockLoss, more: Option<&tenure::Lost>) {
+        let (what, guard, held) = (self.what(), self.hold.guard(), self.began.elapsed());
+        self.messages.loss(&format!("{what} lost: {}", lost.cause));
+        self.messages.detail("held", &loss::held_words(guard, held));
+        self.messages.event("lost", &loss::event_fields(guard, held, lost.word, more));
+        self.lost = Some(lost);
     }
 
     fn show_standing(&mut self, standing: Standing) {
@@ -416,7 +409,7 @@ impl<'a> LockedCommand<'a> {
                     _ => "",
                 };
                 messages.loss(&format!(
-                    "stopped in {took}, at least {margin} before anyone else could have started{unless}"
+                    "stopped in {took}, at least {margin} before another client could have the lock{unless}"
                 ));
             }
             None => {

@@ -6,9 +6,13 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use serde_json::{Map, Value, json};
 
 use crate::output::OutputFormat;
@@ -32,6 +36,35 @@ enum MessageItem {
     Flush(Sender<()>),
 }
 
+/// Tells of a stop while other code has the messages.
+pub(super) struct StopNotice {
+    was_stopped: Arc<AtomicBool>,
+    /// Whether messages are written as text.
+    is_shown: bool,
+    terminal: bool,
+    writer: Sender<MessageItem>,
+}
+
+impl StopNotice {
+    /// Writes why the job stops, and waits up to `FLUSH` until everything is written.
+    pub(super) fn stopping(&self, text: &str) {
+        if self.is_shown {
+            // The terminal has echoed the key.
+            let start = if self.terminal { "\r" } else { "" };
+            let _ = self.writer.send(MessageItem::ToStderr(format!("{start}tenure: {text}\n")));
+        }
+        let (done, written) = channel();
+        let _ = self.writer.send(MessageItem::Flush(done));
+        let _ = written.recv_timeout(FLUSH);
+        self.continued();
+    }
+
+    /// Notes that the job goes on after a stop.
+    pub(super) fn continued(&self) {
+        self.was_stopped.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writes messages and events on a separate thread: a blocked terminal, or a pipe without a reader, must not delay
 /// stopping the command.
 pub(super) struct Messages {
@@ -46,6 +79,8 @@ pub(super) struct Messages {
     unusual: bool,
     /// How many lines the block has that is updated in place.
     block: usize,
+    /// Whether the job was stopped since the block was drawn: the shell has written below it, so it stays.
+    was_stopped: Arc<AtomicBool>,
     /// The error message and its details, for the last event.
     why: Map<String, Value>,
     writer: Sender<MessageItem>,
@@ -63,8 +98,19 @@ impl Messages {
         let (writer, said) = channel();
         std::thread::spawn(move || write(&said, events));
         let (unusual, block, why) = (false, 0, Map::new());
-        let locks = locks.to_vec();
-        Self { locks, output, quiet, left_out, terminal, unusual, block, why, writer }
+        let (locks, was_stopped) = (locks.to_vec(), Arc::default());
+        Self { locks, output, quiet, left_out, terminal, unusual, block, was_stopped, why, writer }
+    }
+
+    /// Tells of stops while the messages are lent.
+    pub(super) fn stop_notice(&self) -> StopNotice {
+        let is_shown = self.output == OutputFormat::Text && !self.quiet;
+        StopNotice {
+            was_stopped: self.was_stopped.clone(),
+            is_shown,
+            terminal: self.terminal,
+            writer: self.writer.clone(),
+        }
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -156,7 +202,8 @@ impl Messages {
             return;
         }
         self.unusual = true;
-        if self.terminal {
+        // A job in the background writes whole lines: a block would overwrite what the user types.
+        if self.terminal && is_foreground() {
             self.clear();
             let lines = view.lines();
             self.write(MessageItem::ToStderr(
@@ -194,7 +241,8 @@ impl Messages {
     }
 
     fn clear(&mut self) {
-        let lines = std::mem::take(&mut self.block);
+        let was_stopped = self.was_stopped.swap(false, Ordering::Relaxed);
+        let lines = std::mem::take(&mut self.block) * usize::from(!was_stopped);
         if self.terminal && lines > 0 {
             // Return to the first column too: the terminal echoes Ctrl-C and moves the cursor.
             self.write(MessageItem::ToStderr(format!("\r\x1b[{lines}A\x1b[J")));
@@ -205,6 +253,11 @@ impl Messages {
         // The thread lives as long as this sender.
         let _ = self.writer.send(said);
     }
+}
+
+/// Whether the terminal on stderr is given to this job, or is none that has jobs.
+fn is_foreground() -> bool {
+    tcgetpgrp(std::io::stderr()).map_or(true, |group| group == getpgrp())
 }
 
 fn write(said: &Receiver<MessageItem>, mut events: Option<File>) {

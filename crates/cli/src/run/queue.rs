@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
 use tenure::{Client, Error, LockAsk};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use crate::failure::quoted;
 use crate::waiting::{SHOWN_MAX, were_ahead};
 
 use super::locked_command::RunLock;
-use super::messages::Messages;
+use super::messages::{Messages, StopNotice};
 use super::nested::OuterRun;
 use super::refuse::{already_held, refuse, unconnected};
 use super::signals::HeardSignal;
@@ -31,6 +31,9 @@ const POLL_INTERVAL_LIVE: Duration = Duration::from_secs(1);
 const POLL_INTERVAL_LOG: Duration = Duration::from_secs(5);
 /// How long leaving a queue may take.
 const LEAVE: Duration = Duration::from_secs(1);
+/// The part of the ttl for which a process that was stopped certainly keeps its place: the lease is renewed after a
+/// third of the ttl and relied on for half of it.
+const KEPT_PART: u32 = 6;
 const LEAVE_STEP: Duration = Duration::from_millis(20);
 
 /// Waits for the lock. If it is not acquired, says why and returns the exit code.
@@ -42,9 +45,10 @@ pub(super) async fn acquire(
     heard: &mut UnboundedReceiver<HeardSignal>,
 ) -> Result<(Client, RunLock), u8> {
     let until = flags.wait().map(|wait| Instant::now() + wait);
+    let (ttl, notice) = (flags.ttl, messages.stop_notice());
     let client = tokio::select! {
         client = place.connect_to_leader() => client,
-        signal = given_up(heard) => {
+        signal = given_up(heard, &notice, ttl) => {
             messages.unusual("given up before a member answered");
             return Err(messages.ended("signal", codes::by_signal(signal)));
         }
@@ -90,7 +94,7 @@ pub(super) async fn acquire(
         };
         let asked = tokio::select! {
             held = asking => held,
-            signal = given_up(heard) => {
+            signal = given_up(heard, &notice, ttl) => {
                 return Err(queue.leave(signal, messages).await);
             }
             never = queue.show(messages) => match never {},
@@ -138,15 +142,24 @@ fn configured(ask: LockAsk, flags: &RunArgs, times: &RunTimes, wait: Option<Dura
 }
 
 /// Waits for a signal that ends the wait.
-pub(super) async fn given_up(heard: &mut UnboundedReceiver<HeardSignal>) -> i32 {
+pub(super) async fn given_up(
+    heard: &mut UnboundedReceiver<HeardSignal>,
+    notice: &StopNotice,
+    ttl: Duration,
+) -> i32 {
     loop {
         match heard.recv().await.map(|signal| signal.number) {
             // As every job; without a shell that could continue it, it goes on.
             Some(SIGTSTP | SIGTTIN | SIGTTOU)
                 if JobTerminal::open().is_some_and(|terminal| terminal.is_controlled()) =>
             {
+                let kept = duration::shown(ttl / KEPT_PART);
+                notice.stopping(&format!(
+                    "stopped: the queue position is kept for {kept}, and lost after that, unless continued: fg"
+                ));
                 let _ = kill_process(getpid(), Signal::STOP);
             }
+            Some(SIGCONT) => notice.continued(),
             Some(signal @ (SIGHUP | SIGINT | SIGQUIT | SIGTERM)) => return signal,
             _ => {}
         }

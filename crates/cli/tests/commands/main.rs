@@ -3,6 +3,7 @@
 mod audit;
 mod auth;
 mod choices;
+mod damaged_archives;
 mod draining;
 mod errors;
 mod first_seconds;
@@ -26,6 +27,7 @@ mod screens;
 #[allow(dead_code, reason = "only one of the servers is needed here")]
 mod server;
 mod shares;
+mod silent;
 mod stage;
 mod steps;
 #[path = "../common/waiting.rs"]

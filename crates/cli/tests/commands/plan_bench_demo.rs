@@ -90,7 +90,7 @@ fn the_tour_shows_what_it_promises_and_leaves_nothing_behind() {
         "never two at once",
         "leads, and the first write is durable",
         "still holds `deploy`",
-        "(GUARD_FAILED)",
+        "the guarding token does not hold lock `deploy`",
         "The ledger says \"paid by ana\"",
     ] {
         assert!(ran.out.contains(words), "{words}: {}", ran.out);

@@ -178,9 +178,12 @@ fn the_tour_goes_on_with_enter() {
         terminal.presses("Enter");
     }
     let screen = terminal.shows("ended 0");
-    for words in
-        ["(GUARD_FAILED)", "The ledger says \"paid by ana\"", "That was all of it", "tenure top"]
-    {
+    for words in [
+        "does not hold lock `deploy`",
+        "The ledger says \"paid by ana\"",
+        "That was all of it",
+        "tenure top",
+    ] {
         assert!(screen.contains(words), "{words}: {screen}");
     }
 }

@@ -13,5 +13,6 @@ mod scenes;
 mod shell;
 mod signals;
 mod storm;
+mod successor;
 mod terminal;
 mod world;

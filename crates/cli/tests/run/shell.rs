@@ -80,6 +80,16 @@ impl Shell {
         self.seen = self.seen.max(after);
     }
 
+    /// What was shown from there on, up to what the last step waited for.
+    pub(crate) fn shown_since(&self, from: usize) -> String {
+        self.shown.lock().unwrap()[from..self.seen].to_owned()
+    }
+
+    /// How much of what was shown earlier steps have seen.
+    pub(crate) fn seen(&self) -> usize {
+        self.seen
+    }
+
     /// Everything that was shown.
     pub(crate) fn text(&self) -> String {
         self.shown.lock().unwrap().replace('\r', "")

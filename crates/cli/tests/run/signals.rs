@@ -88,7 +88,7 @@ fn a_lock_lost_while_the_command_stands_still_is_sigkill_at_once() {
     assert_eq!(stopped["cause"], "forced");
     // Half an hour is left, and the report says so.
     assert!(stopped["margin_us"].as_i64().unwrap() > 0, "{stopped}");
-    assert!(said.contains("before anyone else could have started"), "{said}");
+    assert!(said.contains("before another client could have the lock"), "{said}");
     // It confirmed that it stopped, so the next holder need not wait for the hour.
     let _guard = world.next("still");
 }

@@ -160,6 +160,88 @@ fn ctrl_z_warns_before_it_stops_and_fg_goes_on_under_the_same_lock() {
 }
 
 #[test]
+fn a_waiter_that_ctrl_z_stops_keeps_its_place_for_a_while_and_is_drawn_anew() {
+    let world = World::new(1);
+    let first = world.next("wait");
+    let mut shell = world.shell();
+    shell.types("$T run wait --ttl 1h -- sh -c 'echo m\"\"ine'\n");
+    shell.shows("waiting for lock `wait`");
+    for _ in 0..3 {
+        shell.types(CTRL_Z);
+        shell.shows("tenure: stopped: the queue position is kept for 10m, and lost after that, unless continued: fg");
+        shell.shows("Stopped");
+        shell.types("echo bet''ween\n");
+        shell.shows("between");
+        assert_eq!(world.waiting("wait"), 1, "it is still in the queue");
+        shell.types("fg\n");
+        // What the shell has written since stays: the block is not drawn over it.
+        let seen = shell.seen();
+        shell.shows("waiting for lock `wait`");
+        let drawn = shell.shown_since(seen);
+        assert!(!drawn.contains("\x1b[J"), "{drawn:?}");
+    }
+    world.runtime.block_on(first.release()).unwrap();
+    shell.shows("mine");
+    shell.code(0);
+}
+
+#[test]
+fn a_waiter_that_stays_stopped_loses_its_place_and_asks_again() {
+    let world = World::new(1);
+    let first = world.next("again");
+    let mut shell = world.shell();
+    shell.types("$T run again --ttl 2s -- sh -c 'echo m\"\"ine'\n");
+    shell.shows("waiting for lock `again`");
+    shell.types(CTRL_Z);
+    shell.shows("Stopped");
+    wait("its place is gone", || (world.waiting("again") == 0).then_some(()));
+    shell.types("fg\n");
+    shell.shows("asking again");
+    wait("it is queued again", || (world.waiting("again") == 1).then_some(()));
+    world.runtime.block_on(first.release()).unwrap();
+    shell.shows("mine");
+    shell.code(0);
+}
+
+#[test]
+fn a_waiter_in_the_background_writes_lines_and_no_block() {
+    let world = World::new(1);
+    let first = world.next("behind");
+    let mut shell = world.shell();
+    shell.types("$T run behind --ttl 1h -- sh -c 'echo m\"\"ine' & \n");
+    shell.shows("waiting for lock `behind`");
+    let next = world.client.lock("behind");
+    let second = world.runtime.spawn(next.into_future());
+    wait("another one waits", || (world.waiting("behind") == 2).then_some(()));
+    world.runtime.block_on(first.release()).unwrap();
+    shell.shows("mine");
+    assert!(!shell.text().contains("\x1b[J"), "{:?}", shell.text());
+    drop(world.runtime.block_on(second).unwrap().unwrap());
+}
+
+#[test]
+fn a_waiter_leaves_the_queue_when_its_terminal_is_closed_but_not_under_nohup() {
+    let world = World::new(1);
+    let first = world.next("hangup");
+    let dir = scratch();
+    let out = dir.path().join("out");
+    let mut shell = world.shell();
+    shell.types("$T run hangup --ttl 1h -- true &\n");
+    wait("one waits", || (world.waiting("hangup") == 1).then_some(()));
+    shell.types(&format!(
+        "nohup $T run hangup --ttl 1h -- echo survived >{} 2>&1 &\n",
+        out.display()
+    ));
+    wait("both wait", || (world.waiting("hangup") == 2).then_some(()));
+    // A shell that is hung up hangs up its jobs.
+    shell.types("kill -HUP $$\n");
+    shell.ends();
+    wait("only the one under nohup waits", || (world.waiting("hangup") == 1).then_some(()));
+    world.runtime.block_on(first.release()).unwrap();
+    wait("it runs", || fs::read_to_string(&out).unwrap().contains("survived").then_some(()));
+}
+
+#[test]
 fn a_job_that_stays_stopped_loses_its_lock() {
     let world = World::new(1);
     let mut shell = world.shell();

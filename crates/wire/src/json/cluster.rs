@@ -41,6 +41,10 @@ pub struct Status {
     /// still hold theirs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_ms: Option<u64>,
+    /// How long ago the member that answers applied an entry while it knew a leader; absent if it has not since it
+    /// started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_age_ms: Option<u64>,
     /// The member that answers, and the revision that the answer is based on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
@@ -187,6 +191,7 @@ impl From<v1::StatusResponse> for Status {
             limits: status.limits.into_iter().map(limit).collect(),
             insecure: status.insecure,
             quiet_ms: status.quiet_ms,
+            state_age_ms: status.state_age_ms,
             header: status.header.map(Into::into),
         }
     }

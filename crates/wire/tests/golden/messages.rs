@@ -253,6 +253,7 @@ pub(crate) fn status() -> v1::StatusResponse {
         limits: vec![v1::LimitValue { limit: "slots".into(), value: 1024 }],
         insecure: true,
         quiet_ms: None,
+        state_age_ms: None,
     }
 }
 

@@ -10,6 +10,7 @@ use tonic::{Request, Response, Status};
 use super::call::{GrpcCall, to_status};
 use crate::api::decode;
 use crate::dispatch::{ClusterView, Dispatch, Principal};
+use crate::os;
 use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 
 /// The most times a request may be forwarded; one with more has gone in circles.
@@ -273,6 +274,7 @@ pub(in crate::api) async fn status(
         epoch: lineage.epoch.get().into(),
         incarnation: lineage.incarnation.0,
         insecure: dispatch.is_insecure(),
+        state_age_ms: dispatch.member().meters().state_age_ms(os::now_us()),
         ..facts
     })
 }

@@ -10,7 +10,7 @@ use v1::answer::Result as Wire;
 use super::call::{GrpcCall, to_status};
 use crate::api::encode::AnswerForm;
 use crate::api::{decode, drains, list, query};
-use crate::dispatch::{Dispatch, ReadConsistency};
+use crate::dispatch::Dispatch;
 
 pub(super) struct LocksApi {
     pub(super) dispatch: Dispatch,
@@ -223,14 +223,8 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
     ) -> Result<Response<v1::HistoryResponse>, Status> {
         let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         Ok(Response::new(
-            list::history(
-                &self.dispatch,
-                &call.who,
-                &it,
-                ReadConsistency::Linearizable,
-                call.within(),
-            )
-            .await?,
+            list::history(&self.dispatch, &call.who, &it, query::fresh(it.stale), call.within())
+                .await?,
         ))
     }
 }

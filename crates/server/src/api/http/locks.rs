@@ -303,7 +303,7 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
             let Ok(from) = i64::try_from(query.from.map_or(0, |from| from.0)) else {
                 return Err(decode::invalid("from", "is no revision").into());
             };
-            let request = v1::HistoryRequest { lock, from, limit, archive };
+            let request = v1::HistoryRequest { lock, from, limit, archive, stale };
             history(&http, request, query::fresh(stale)).await
         }
     }
