@@ -67,16 +67,20 @@ export function ActButton({ label, does = '', allowed, why, danger, children }) 
       onClick=${(event) => openDialog(children, event.currentTarget)}>${label}</button>`;
 }
 
+/** How near to the end of its time a holder may have confirmed, or may have let it pass. */
+const CLOSE_MS = 1000;
+
 /** Follows a lock until its former holder has stopped and the next one has it. */
-function Followed({ lock, token, now: atOnce, opens, waiting }) {
+function Followed({ lock, token, left, now: atOnce, opens, waiting }) {
   const { data, at } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 1 }, 500);
-  const closedUntil = useRef();
+  // Until when the lock could stay closed for the former holder, and when it was seen that it does not any more.
+  const time = useRef({ over: Date.now() + left });
   if (!data) return html`<p>Looking…</p>`;
   const holders = (data.lock && data.lock.holders) || [];
   const former = holders.find((holder) => holder.token === token);
-  if (former && former.state === 'cooling') closedUntil.current = at + former.left_ms;
-  // Well before its time is over the lock opens only because the holder has confirmed.
-  const confirmed = at < closedUntil.current - 1000;
+  const revoking = former && (former.state === 'held' || former.state === 'cooling');
+  if (revoking && former.left_ms) time.current.over = at + former.left_ms;
+  if (!revoking) time.current.ended ||= at;
   const now = holders.find((holder) => holder.token !== token && holder.state === 'held');
   const steps = [];
   if (former && former.state === 'held') steps.push('It still holds: nothing has changed yet.');
@@ -84,8 +88,8 @@ function Followed({ lock, token, now: atOnce, opens, waiting }) {
     steps.push(html`Taken away. ${BLOCKS[former.state]} <strong><${Left} ms=${former.left_ms || 0} at=${at} /></strong> at most.`);
   } else if (opens) steps.push('Opened.');
   else if (atOnce) steps.push('Taken away. The former holder may still act until it notices: only a fence protects the resource.');
-  else if (closedUntil.current !== undefined) steps.push(html`<strong>${confirmed ? 'The former holder has stopped' : 'The time of the former holder is over'}</strong>${confirmed ? ', and has confirmed it.' : ': its lease would have ended by now.'}`);
-  else steps.push(html`<strong>The former holder has stopped</strong>, or its time is over.`);
+  else if (time.current.ended < time.current.over - CLOSE_MS) steps.push(html`<strong>The former holder has stopped</strong>, and has confirmed it.`);
+  else steps.push(html`<strong>The time of the former holder is over</strong>: its lease would have ended by now.`);
   if (now) steps.push(html`<span><${ClientLink} client=${now.client} /> holds it now, token ${now.token}, for <${Age} ms=${now.held_ms} at=${at} />.</span>`);
   else if (!former) steps.push('The lock is free.');
   const sooner = former && former.state === 'cooling';
@@ -145,7 +149,7 @@ export function Force({ lock, holder, waiting, now, close }) {
   return html`<${ActDialog} title=${title} effects=${forceEffects(lock, holder, waiting, now)} reason
     typed=${lock} label=${label} close=${close}
     run=${(reason) => act('POST', '/v1/force', {}, { lock, token: holder.token, reason, by: actor(), now })}
-    done=${() => html`<${Followed} lock=${lock} token=${holder.token} now=${now} opens=${opens} waiting=${waiting} />`} />`;
+    done=${(answer) => html`<${Followed} lock=${lock} token=${holder.token} left=${answer.left_ms} now=${now} opens=${opens} waiting=${waiting} />`} />`;
 }
 
 /** What is left of a lease, as it is renewed. */

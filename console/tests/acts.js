@@ -40,7 +40,7 @@ export const tests = [
     await page.sees('stays closed until it confirms');
     await page.page.locator('dialog').getByRole('button', { name: 'Take away now…' }).waitFor();
     writeFileSync(done, '');
-    await page.sees('The former holder has stopped');
+    await page.sees('The former holder has stopped, and has confirmed it.');
     await page.sees('patient holds it now');
     await page.page.getByRole('button', { name: 'Close' }).click();
     await page.sees('“it is needed”');
@@ -48,6 +48,26 @@ export const tests = [
     const forced = history.changes.flatMap((change) => change.events).find((event) => event.cause === 'forced');
     assert.equal(forced.token, token);
     assert.deepEqual([forced.by, forced.reason], ['console', 'it is needed']);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function a_holder_that_does_not_confirm_runs_out_of_time({ browser, cluster, client }) {
+    // It renews its lease until the act, and is silent then.
+    const lease = await client.lease('silent-2', 8_000);
+    const renewals = setInterval(() => client.ask('POST', `/v1/leases/${lease}/renew`).catch(() => undefined), 500);
+    await client.acquire('acts/silent', lease);
+    const page = await Page.open(browser, cluster.url());
+    // Its lease ends while the page reads it.
+    page.expected.push(/404/);
+    await page.go('#/lock/acts%2Fsilent');
+    await page.page.getByRole('button', { name: 'Ask to stop…' }).click();
+    await fill(page, { reason: 'it is needed', typed: 'acts/silent' });
+    clearInterval(renewals);
+    await page.page.locator('dialog button.danger').click();
+    await page.sees('stays closed until it confirms');
+    await page.sees('The time of the former holder is over');
+    await page.sees('The lock is free');
     assert.deepEqual(page.problems(), []);
     await page.close();
   },
