@@ -133,7 +133,7 @@ impl Machine {
     /// Whether the machine has yet to serve the queues of this place, because they were reopened.
     fn is_to_be_served(&self, place: SlabIndex) -> bool {
         let lease = self.leases.at(self.places.at(place).lease).id;
-        self.reopening.is_some_and(|reopening| reopening.after < Some(lease))
+        self.reopening().is_some_and(|reopening| reopening.is_ahead(lease))
     }
 
     fn could_be_granted(&self, place: SlabIndex) -> bool {

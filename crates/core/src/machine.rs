@@ -141,6 +141,8 @@ pub(crate) struct Work {
     pub(crate) caller_owner: Option<OwnerId>,
     /// How many more places and holders the commands of this entry may visit in search of deadlocks.
     pub(crate) search_left: usize,
+    /// Whether this entry has served a slice of the queues that were reopened.
+    pub(crate) reopened: bool,
     /// Scratch space for encoding outcomes before hashing.
     pub(crate) buffer: Vec<u8>,
 }
@@ -215,6 +217,7 @@ impl Machine {
                 // Time first: whatever is due ends before any command can see it.
                 self.advance_clock(entry.count_ms);
                 self.label(entry.wall);
+                self.now.reopened = false;
                 self.end_due();
                 self.now.search_left = self.searches_per_entry();
                 for request in entry {

@@ -97,6 +97,9 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("reopening_not_in_snapshot", &["S10", "Q2"]),
     ("one_owner_takes_all_records", &["S7"]),
     ("numbered_request_costs_nothing", &["A4"]),
+    ("reopening_puts_off_what_is_due", &["T7"]),
+    ("slice_for_each_undrain", &["Q11"]),
+    ("reopening_does_not_begin_again", &["Q2"]),
 ];
 
 #[cfg(mutants)]

@@ -163,6 +163,24 @@ pub struct DrainView {
     pub reason: Box<str>,
 }
 
+/// How far the machine has served the queues that may advance because a prefix was opened or the quiet period ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReopeningView {
+    /// For how long the machine has done that.
+    pub for_ms: u64,
+    /// The last lease whose queues were served.
+    pub after: Option<LeaseId>,
+    /// Whether the queues of all leases are to be served once more.
+    pub again: bool,
+}
+
+impl ReopeningView {
+    /// Whether the queues of a lease are still to be served.
+    pub fn is_ahead(&self, lease: LeaseId) -> bool {
+        self.again || self.after < Some(lease)
+    }
+}
+
 /// How many holders below a prefix may still be at work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HoldersLeft {

@@ -118,6 +118,7 @@ pub fn views(machine: &ObservedState, model: &ObservedState) -> CheckResult {
     leases(&machine.leases, &model.leases)?;
     same("model", "keys", &machine.keys, &model.keys)?;
     same("model", "drains", &machine.drains, &model.drains)?;
+    same("Q2", "reopening", &machine.reopening, &model.reopening)?;
     same("model", "limits", &machine.limits, &model.limits)?;
     same("W3", "revision", &machine.revision, &model.revision)?;
     same("W3", "floor", &machine.floor, &model.floor)?;

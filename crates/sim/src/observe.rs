@@ -4,7 +4,7 @@ use tenure_core::Machine;
 use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Effects, Outcome};
 use tenure_core::request::Request;
-use tenure_core::view::{DrainView, KeyView, LeaseView, LockView, WaiterView};
+use tenure_core::view::{DrainView, KeyView, LeaseView, LockView, ReopeningView, WaiterView};
 use tenure_types::{Epoch, Limits, PlaceNumber, Revision};
 
 use crate::model::Model;
@@ -39,6 +39,8 @@ pub struct ObservedState {
     pub keys: Vec<KeyView>,
     /// All drained prefixes.
     pub drains: Vec<DrainView>,
+    /// Which queues are still to be served after a prefix was opened or the quiet period ended.
+    pub reopening: Option<ReopeningView>,
 }
 
 impl ObservedState {
@@ -59,6 +61,7 @@ impl ObservedState {
             leases: machine.leases(None, ALL),
             keys: machine.keys("", None, ALL),
             drains: machine.drains(),
+            reopening: machine.reopening(),
         }
     }
 
@@ -78,6 +81,7 @@ impl ObservedState {
             leases: model.leases(),
             keys: model.keys(),
             drains: model.drains(),
+            reopening: model.reopening(),
         }
     }
 
@@ -108,6 +112,8 @@ pub struct ObservedStep<'a> {
     pub batches: &'a [Batch],
     /// Whether `batches` has every event of the step: a small history may have dropped some already.
     pub whole: bool,
+    /// Whether the machine read the entry, so that it ended what was due.
+    pub applied: bool,
     /// Whether the entry was refused as a whole because it named another term.
     pub foreign: bool,
 }

@@ -270,6 +270,7 @@ impl Runner {
             effects: &self.effects,
             batches: &batches,
             whole,
+            applied: entry.is_some_and(|entry| entry.term == log_term),
             foreign: entry.is_some_and(|entry| entry.term != log_term),
         };
         self.checks.entry(&self.machine, &seen, &self.handles)?;
@@ -369,6 +370,7 @@ impl Runner {
                 effects: &self.effects,
                 batches: &[],
                 whole: true,
+                applied: false,
                 foreign: false,
             };
             self.checks.restored(&self.machine, &seen, stopped)?;

@@ -44,7 +44,7 @@ impl Machine {
     }
 
     /// Opens a prefix. The queues below it advance in order, except where another drained prefix covers them; from
-    /// [`LEVEL_REOPENING`] on, a bounded number in each entry.
+    /// [`LEVEL_REOPENING`] on, a bounded number in each entry, whatever number of prefixes it opens.
     pub(super) fn undrain(
         &mut self,
         prefix: &str,

@@ -37,7 +37,7 @@ impl Machine {
             }
         }
         self.end_taken(&taken);
-        if self.reopening.is_some() && taken.iter().any(|due| due.kind.reopens()) {
+        if self.reopening.is_some() {
             // First the queues that advance because something ended.
             self.grant_pass();
             self.reopen();
@@ -123,6 +123,13 @@ impl Machine {
             if objects >= ends_max {
                 break;
             }
+            // It takes objects of its own, so that neither the queues nor what is due waits for the other.
+            if due.kind == DueKind::Reopening {
+                if mutant!("reopening_puts_off_what_is_due") {
+                    break;
+                }
+                continue;
+            }
             if due.kind == DueKind::Revoked {
                 objects = self.take_revoked(due, objects, &mut taken);
                 continue;
@@ -132,10 +139,6 @@ impl Machine {
                 _ => 1,
             };
             taken.push(due);
-            // It takes up to as many objects again, so nothing after it is taken in this entry.
-            if due.kind == DueKind::Reopening {
-                break;
-            }
         }
         taken
     }

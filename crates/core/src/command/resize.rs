@@ -11,7 +11,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Notice};
-use crate::request::{Ask, LEVEL_REPAIRED_SHARES};
+use crate::request::{Ask, LEVEL_ANY, LEVEL_REPAIRED_SHARES};
 use crate::state::record::IN_QUEUE;
 use crate::state::slab::SlabIndex;
 
@@ -43,7 +43,7 @@ impl Machine {
         match found.map(|found| self.locks.at(found)) {
             Some(record) if record.sized && record.slots == Some(slots) => {
                 // Requests for a pool that had to stay out of its queue may be able to join it by now.
-                if let Some(slot) = found {
+                if let Some(slot) = found.filter(|_| self.level >= LEVEL_ANY) {
                     self.add_to_pools(slot);
                     self.touch(slot);
                 }

@@ -1,4 +1,5 @@
-//! Shows the drained prefixes, and how many holders are left below them.
+//! Shows the drained prefixes, how many holders are left below them, and which queues are still to be served after one
+//! was opened.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,10 +7,11 @@ use core::ops::Bound;
 use tenure_types::{Name, Verb};
 
 use super::list::SortedLocks;
+use crate::command::Reopening;
 use crate::machine::Machine;
 use crate::state::drain::Drain;
 use crate::state::record::{GrantPhase, GrantState, IN_LOCK, Lock};
-use crate::view::{DrainView, HoldersLeft};
+use crate::view::{DrainView, HoldersLeft, ReopeningView};
 
 impl Machine {
     /// The drained prefixes, in order.
@@ -37,6 +39,12 @@ impl Machine {
     pub fn counts_drain(&self, principal: &str, prefix: &str) -> bool {
         let whole = |verb| self.access.may(principal, verb, prefix);
         whole(Verb::Read) || whole(Verb::Operate)
+    }
+
+    /// How far the queues have been served since a prefix was opened or the quiet period ended; `None` if all have.
+    pub fn reopening(&self) -> Option<ReopeningView> {
+        let Reopening { since_ms, after, again } = self.reopening?;
+        Some(ReopeningView { for_ms: self.clock_ms.saturating_sub(since_ms), after, again })
     }
 
     /// The drained prefix that a lock of this name is below; the longest, if there are several.

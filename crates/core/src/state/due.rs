@@ -28,13 +28,6 @@ pub(crate) enum DueKind {
     Reopening = 9,
 }
 
-impl DueKind {
-    /// Whether queues advance when it is due although nothing in them has changed.
-    pub(crate) fn reopens(self) -> bool {
-        matches!(self, DueKind::Quiet | DueKind::Reopening)
-    }
-}
-
 /// Everything with a deadline, ordered by (deadline, kind, id). The set is derived: it is not part of a snapshot, and
 /// is rebuilt when one is read.
 #[derive(Clone, Default)]

@@ -64,7 +64,25 @@ fn a_queue_that_is_not_served_yet_keeps_its_order_when_others_join_it() {
 }
 
 #[test]
-fn a_second_prefix_that_opens_meanwhile_begins_again_with_the_first_lease() {
+fn prefixes_that_open_in_one_entry_are_served_in_one_slice() {
+    check(
+        "
+         0s  level 14                        raised
+         0s  A lease 60s                     granted
+         0s  B lease 60s                     granted
+         0s  drain db/                       drained
+         0s  drain web/                      drained
+         1s  A lock web/1                    queued ahead=0
+         1s  B lock db/1                     queued ahead=0
+         2s  undrain db/ + undrain web/      opened + opened; B held token=1
+         2s  -                               A held token=2
+         2s  stats                           leases=2 locks=2 grants=2 places=0 keys=0 requests=0 deadlines=2 cut=0
+    ",
+    );
+}
+
+#[test]
+fn a_second_prefix_that_opens_meanwhile_is_served_in_another_round() {
     check(
         "
          0s  level 14                 raised
@@ -78,10 +96,50 @@ fn a_second_prefix_that_opens_meanwhile_begins_again_with_the_first_lease() {
          1s  B lock db/1              queued ahead=0
          1s  C lock db/2              queued ahead=0
          2s  undrain db/              opened
-         2s  undrain web/             opened; B held token=1; A held token=2
-         3s  -                        C held token=3
-         3s  -                        -
-         3s  stats                    leases=3 locks=3 grants=3 places=0 keys=0 requests=0 deadlines=3 cut=0
+         2s  undrain web/             opened; B held token=1
+         3s  -                        C held token=2
+         3s  -                        A held token=3
+    ",
+    );
+}
+
+#[test]
+fn prefixes_that_open_again_and_again_keep_no_lease_waiting() {
+    check(
+        "
+         0s  level 14                 raised
+         0s  limits ends_per_entry=1  set
+         0s  A lease 60s              granted
+         0s  B lease 60s              granted
+         0s  C lease 60s              granted
+         0s  drain db/                drained
+         1s  C lock db/1              queued ahead=0
+         2s  undrain db/              opened
+         2s  drain x/ + undrain x/    drained + opened
+         2s  drain x/ + undrain x/    drained + opened; C held token=1
+    ",
+    );
+}
+
+#[test]
+fn what_is_due_ends_while_queues_are_served() {
+    check(
+        "
+         0s  level 14                              raised
+         0s  limits ends_per_entry=2               set
+         0s  A lease 60s                           granted
+         0s  B lease 60s                           granted
+         0s  C lease 2s                            granted
+         0s  D lease 60s                           granted
+         0s  E lease 60s                           granted
+         0s  C lock deploy                         held token=1
+         0s  drain db/                             drained
+         1s  A lock db/1                           queued ahead=0
+         1s  E lock db/2                           queued ahead=0
+         1s  D lock deploy wait=2s                 queued ahead=0
+         2s  undrain db/                           opened; A held token=2
+         3s  drain x/ + undrain x/                 drained + opened; C lost deploy; C expired; D held token=3
+         3s  drain x/ + undrain x/                 drained + opened; E held token=4
     ",
     );
 }

@@ -219,3 +219,27 @@ fn a_lock_without_slots_gets_none() {
     ",
     );
 }
+
+#[test]
+fn a_number_that_is_set_already_changes_nothing_below_level_13() {
+    // A release of levels 11 and 12 leaves the place of C to the entry in which its lease ends.
+    let script = |level: u8, places: u8| {
+        format!(
+            "
+         0s  level {level}              raised
+         0s  limits ends_per_entry=1    set
+         0s  A lease 60s                granted
+         0s  B lease 2s                 granted
+         0s  C lease 2s                 granted
+         0s  resize pool 1              resized
+         0s  A lock pool slots=1        held token=1 slot=0
+         0s  C lock pool slots=1        queued ahead=0
+         3s  resize pool 1              resized; B expired
+         3s  stats                      leases=2 locks=1 grants=1 places={places} keys=0 requests=0 deadlines=2 cut=0
+    "
+        )
+    };
+    check(&script(11, 1));
+    check(&script(12, 1));
+    check(&script(13, 0));
+}

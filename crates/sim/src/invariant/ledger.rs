@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tenure_core::StoppedFor;
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
-use tenure_core::request::{
-    AskLease, Command, LEVEL_REOPENING, Request, RequestId, Revoker, Urgency,
-};
+use tenure_core::request::{AskLease, Command, Request, RequestId, Revoker, Urgency};
 use tenure_core::view::WaiterView;
 use tenure_types::{HolderState, LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Token};
 
@@ -99,8 +97,6 @@ pub struct ObservedLedger {
     pub handed_rests: BTreeMap<Token, u64>,
     /// Drained prefixes.
     pub drains: BTreeSet<String>,
-    /// Whether a prefix was opened, and the machine has had something due ever since: queues may not be served yet.
-    pub reopening: bool,
     /// An upper bound of the time until which nothing may be granted after a restore.
     pub quiet_until: u64,
     /// A lower bound of the time until which nothing may be granted after a restore.
@@ -118,9 +114,6 @@ impl ObservedLedger {
         self.clock = seen.after.clock;
         self.level = seen.before.level;
         self.level_before = seen.before.level;
-        let opens = |request: &Request<'_>| matches!(request.command, Command::Undrain { .. });
-        self.reopening |=
-            seen.before.level >= LEVEL_REOPENING && seen.requests.iter().flatten().any(opens);
         // A lease of a revoked principal is in no view any more, so its deadline stays unknown until it ends.
         self.maybe_renewed.retain(|id| !seen.before.leases.iter().any(|lease| lease.id == *id));
     }
@@ -219,7 +212,6 @@ impl ObservedLedger {
     pub fn settle(&mut self, seen: &ObservedStep<'_>) {
         self.clock = seen.after.clock;
         self.level = seen.after.level;
-        self.reopening &= seen.after.backlog();
         if !seen.whole {
             self.settle_doubtful(seen);
         }

@@ -19,6 +19,7 @@ mod once;
 mod priority;
 mod progress;
 mod queue;
+mod reopening;
 mod shares;
 mod supersede;
 mod time;
@@ -62,6 +63,7 @@ pub struct Checks {
     progress: progress::KnownPromises,
     shares: shares::KnownShares,
     choices: any::KnownChoices,
+    idle: reopening::IdleEntries,
     steps: u64,
 }
 
@@ -109,7 +111,9 @@ impl Checks {
 
     /// Checks the commands of an entry in order, each before and after its events.
     fn walk(&mut self, seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
-        for part in seen.parts() {
+        let parts = seen.parts();
+        reopening::slices(seen, &parts)?;
+        for part in parts {
             if let Some((request, outcome)) = part.command {
                 let ledger = &self.ledger;
                 self.access.before_command(ledger, handles, request, outcome, part.moved)?;
@@ -151,6 +155,7 @@ impl Checks {
         lease::views(&self.ledger, seen)?;
         time::views(&self.ledger, seen)?;
         queue::views(&self.ledger, seen)?;
+        self.idle.views(&self.ledger, seen)?;
         self.progress.views(seen)?;
         self.shares.views(seen)?;
         self.choices.views(seen)?;

@@ -94,7 +94,7 @@ pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckRe
         if let Some(first) = queue.first() {
             let quiet =
                 view.clock < ledger.quiet_until || (ledger.quiet_until > 0 && view.backlog());
-            let later = ledger.reopening && view.backlog();
+            let later = view.reopening.is_some_and(|it| it.is_ahead(first.lease));
             if !quiet && !later && grantable(view, first) {
                 let detail = format!("lock {:?} could be had by {first:?}", lock.lock);
                 return Err(InvariantViolation::new("Q2", detail));

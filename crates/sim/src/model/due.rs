@@ -105,8 +105,6 @@ impl Model {
     /// Ends what is due, up to the limit for one entry.
     pub(super) fn end_due(&mut self) {
         let taken = self.take_due();
-        let reopens = |item: &DueItem| matches!(item.what, DueWhat::Quiet | DueWhat::Reopening);
-        let reopens = taken.iter().any(reopens);
         let mut touched = BTreeSet::new();
         for item in &taken {
             match item.what {
@@ -124,7 +122,7 @@ impl Model {
             touched.extend(self.end_item(item.what));
         }
         self.grant_pass(touched);
-        if reopens {
+        if self.reopening.is_some() {
             self.reopen();
         }
     }
@@ -150,8 +148,8 @@ impl Model {
                     continue;
                 }
                 DueWhat::Lease(lease) => objects += self.objects_of(*lease),
-                // A slice of queues is as much as one entry does.
-                DueWhat::Reopening => objects = most,
+                // A slice of queues has objects of its own.
+                DueWhat::Reopening => continue,
                 _ => objects += 1,
             }
             taken.push(item);

@@ -104,6 +104,8 @@ pub struct Model {
     quiet_until_ms: Option<u64>,
     /// Which queues have been served since a prefix was opened or the quiet period ended, unless all have.
     reopening: Option<reopen::ModelReopening>,
+    /// Whether the present entry has served a slice of them.
+    sliced: bool,
     leases: BTreeMap<LeaseId, Lease>,
     locks: BTreeMap<Name, Lock>,
     /// All places. Those that wait for a lock are its queue: all queues share one order.
@@ -251,6 +253,7 @@ impl Model {
             next_place: 1,
             quiet_until_ms: None,
             reopening: None,
+            sliced: false,
             leases: BTreeMap::new(),
             locks: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -293,6 +296,7 @@ impl Model {
         }
         self.clock_ms = self.clock_ms.max(later(self.base_ms, entry.count_ms));
         self.label = entry.wall.map(|wall| TimeLabel { wall, clock_ms: self.clock_ms });
+        self.sliced = false;
         self.end_due();
         self.finish_step();
         for request in entry.requests {

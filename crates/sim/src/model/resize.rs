@@ -6,7 +6,7 @@ use tenure_types::{Limit, Mode, Name, PlaceNumber, Refusal};
 
 use super::event::blank;
 use super::pass::takes;
-use super::{LEVEL_REPAIRED, Model, NO_HANDLE, Verdict};
+use super::{LEVEL_ANY, LEVEL_REPAIRED, Model, NO_HANDLE, Verdict};
 
 impl Model {
     pub(super) fn resize(&mut self, lock: &str, slots: Option<u32>, by: &str) -> Verdict {
@@ -31,8 +31,10 @@ impl Model {
         match self.locks.get(&name) {
             Some(lock) if lock.sized && lock.slots == Some(slots) => {
                 // Asks for a pool that had to stay out may be able to join by now.
-                self.join_slot(&name, slots);
-                self.grant_pass([name]);
+                if self.level >= LEVEL_ANY {
+                    self.join_slot(&name, slots);
+                    self.grant_pass([name]);
+                }
                 return Ok(Answer::Resized);
             }
             Some(lock) if lock.slots.is_none() => {

@@ -100,8 +100,9 @@ pub(super) fn put_head(out: &mut Vec<u8>, head: &SnapshotHead, limits: &Limits) 
     }
     if head.level >= LEVEL_REOPENING {
         out.put_optional(head.reopening.map(|reopening| reopening.since_ms));
-        if let Some(Reopening { after, .. }) = head.reopening {
+        if let Some(Reopening { after, again, .. }) = head.reopening {
             out.put_optional(after.map(LeaseId::get));
+            out.put(u64::from(again));
         }
     }
 }
@@ -159,7 +160,12 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
         && let Some(since_ms) = get_optional_time(reader)?
     {
         let after = reader.optional()?.map(|id| LeaseId::new(id).ok_or(Malformed)).transpose()?;
-        head.reopening = Some(Reopening { since_ms, after });
+        let again = reader.flag()?;
+        // A round that has not begun is not followed by another one: equal states have equal bytes.
+        if again && after.is_none() {
+            return Err(Malformed);
+        }
+        head.reopening = Some(Reopening { since_ms, after, again });
     }
     Ok((head, limits))
 }
