@@ -28,7 +28,7 @@ pub(crate) enum WaitLimit {
 
 /// All options of a lock request except its lease.
 #[derive(Clone)]
-pub(crate) struct AskOptions {
+pub(crate) struct AcquireOptions {
     pub(crate) locks: Vec<String>,
     /// Whether one of them is enough.
     pub(crate) any: bool,
@@ -73,11 +73,11 @@ enum LeaseChoice {
 pub struct LockAsk {
     under: LeaseChoice,
     /// Boxed, because the builder methods move it often.
-    pub(crate) ask: Box<AskOptions>,
+    pub(crate) ask: Box<AcquireOptions>,
     pub(crate) fence: Option<Arc<dyn Fence>>,
 }
 
-impl AskOptions {
+impl AcquireOptions {
     pub(crate) fn new(locks: Vec<String>) -> Self {
         Self {
             locks,
@@ -157,13 +157,17 @@ impl LockAsk {
     pub(crate) fn on(held: Arc<HeldLease>, locks: Vec<String>) -> Self {
         Self {
             under: LeaseChoice::Existing(held),
-            ask: Box::new(AskOptions::new(locks)),
+            ask: Box::new(AcquireOptions::new(locks)),
             fence: None,
         }
     }
 
     pub(crate) fn own(shared: Arc<ClientShared>, locks: Vec<String>) -> Self {
-        Self { under: LeaseChoice::Own(shared), ask: Box::new(AskOptions::new(locks)), fence: None }
+        Self {
+            under: LeaseChoice::Own(shared),
+            ask: Box::new(AcquireOptions::new(locks)),
+            fence: None,
+        }
     }
 
     /// Makes one of the locks enough.

@@ -6,7 +6,7 @@ use tenure_types::{Name, Refusal, Revision, SupersededBy, Token};
 use tenure_wire::{convert, v1};
 use v1::answer::Result as Answer;
 
-use crate::ask::AskOptions;
+use crate::ask::AcquireOptions;
 use crate::error::{Error, Meaning, strange};
 use crate::guard::Lock;
 use crate::response_slot::Response;
@@ -15,7 +15,7 @@ use crate::response_slot::Response;
 pub(crate) type GrantedAt = (Vec<Lock>, Revision);
 
 /// The outcome of a message about a request.
-pub(crate) enum AskUpdate {
+pub(crate) enum AcquireUpdate {
     Granted(Option<v1::Lease>, GrantedAt),
     Queued(Option<v1::Lease>, u64),
     /// The wait is over without a grant.
@@ -27,37 +27,37 @@ pub(crate) enum AskUpdate {
     Doubt,
 }
 
-pub(crate) fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
+pub(crate) fn update_of(said: Response, ask: &AcquireOptions) -> AcquireUpdate {
     match said {
         Response::Answer(answer) => match answer.result {
             Some(Answer::Acquired(it)) => match locks(ask.first(), it.token, it.slot, &it.locks) {
-                Some(locks) => AskUpdate::Granted(it.lease, (locks, at(answer.revision))),
-                None => AskUpdate::No(strange()),
+                Some(locks) => AcquireUpdate::Granted(it.lease, (locks, at(answer.revision))),
+                None => AcquireUpdate::No(strange()),
             },
-            Some(Answer::Queued(it)) => AskUpdate::Queued(it.lease, it.ahead),
-            Some(Answer::Ended(_)) => AskUpdate::Over,
+            Some(Answer::Queued(it)) => AcquireUpdate::Queued(it.lease, it.ahead),
+            Some(Answer::Ended(_)) => AcquireUpdate::Over,
             Some(Answer::Error(error)) => meant(*error),
-            _ => AskUpdate::No(strange()),
+            _ => AcquireUpdate::No(strange()),
         },
         Response::Granted(it) => match locks(Some(&it.lock), it.token, it.slot, &it.locks) {
-            Some(locks) => AskUpdate::Granted(None, (locks, at(it.revision))),
-            None => AskUpdate::No(strange()),
+            Some(locks) => AcquireUpdate::Granted(None, (locks, at(it.revision))),
+            None => AcquireUpdate::No(strange()),
         },
         Response::WaitEnded(it) => match (superseded(&it), it.error) {
-            (Some(error), _) => AskUpdate::No(error),
+            (Some(error), _) => AcquireUpdate::No(error),
             (None, Some(error)) => meant(error),
-            (None, None) => AskUpdate::Over,
+            (None, None) => AcquireUpdate::Over,
         },
-        Response::Gone => AskUpdate::Doubt,
+        Response::Gone => AcquireUpdate::Doubt,
     }
 }
 
 /// What an error means for a request.
-fn meant(error: v1::Error) -> AskUpdate {
+fn meant(error: v1::Error) -> AcquireUpdate {
     match Meaning::of(error) {
-        Meaning::No(error) => AskUpdate::No(error),
-        Meaning::Again { after, error } => AskUpdate::Again(after, error),
-        Meaning::Doubt => AskUpdate::Doubt,
+        Meaning::No(error) => AcquireUpdate::No(error),
+        Meaning::Again { after, error } => AcquireUpdate::Again(after, error),
+        Meaning::Doubt => AcquireUpdate::Doubt,
     }
 }
 

@@ -210,8 +210,10 @@ impl Client {
         if self.shared.cleanups.is_closing() {
             return Err(Error::Closed);
         }
-        let ask =
-            crate::ask::AskOptions { ttl: Some(ttl), ..crate::ask::AskOptions::new(Vec::new()) };
+        let ask = crate::ask::AcquireOptions {
+            ttl: Some(ttl),
+            ..crate::ask::AcquireOptions::new(Vec::new())
+        };
         let timing = timing_of(&self.shared, &ask)?;
         let span = tracing::debug_span!("lease", ttl = ?ttl);
         Ok(Lease { held: HeldLease::grant(&self.shared, timing).instrument(span).await? })

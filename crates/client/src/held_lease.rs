@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::ask::AskOptions;
+use crate::ask::AcquireOptions;
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::guard::Lock;
@@ -518,7 +518,7 @@ async fn revoke(shared: &Arc<ClientShared>, id: i64, handle: Handle) -> Result<(
 }
 
 /// Computes the timing of a new lease from the client's settings and the request's options.
-pub(crate) fn timing_of(shared: &ClientShared, ask: &AskOptions) -> Result<LeaseTiming, Error> {
+pub(crate) fn timing_of(shared: &ClientShared, ask: &AcquireOptions) -> Result<LeaseTiming, Error> {
     let timing = LeaseTiming::new(ask.ttl.unwrap_or(shared.settings.ttl))?;
     let timing = match ask.window.or(shared.settings.window) {
         Some(window) => timing.with_window(window)?,

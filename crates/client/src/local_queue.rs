@@ -6,7 +6,7 @@ use tenure_types::{Held as HeldBy, Name, Refusal};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::ask::{AskOptions, WaitLimit};
+use crate::ask::{AcquireOptions, WaitLimit};
 use crate::error::Error;
 use crate::held_lease::HeldLease;
 use crate::wait::{FAR, gone, lost};
@@ -48,7 +48,7 @@ pub(crate) fn now(held: &Arc<HeldLease>, locks: &[String]) -> Option<LocalPermit
 /// Waits until no other request of this process holds or awaits any of the locks under this lease.
 pub(crate) async fn wait(
     held: &Arc<HeldLease>,
-    ask: &AskOptions,
+    ask: &AcquireOptions,
     until: Option<Instant>,
 ) -> Result<LocalPermits, Error> {
     let mut permits = LocalPermits::default();

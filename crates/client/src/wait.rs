@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::ask::{AskOptions, WaitLimit, millis};
-use crate::ask_update::{AskUpdate, GrantedAt, at, locks, update_of};
+use crate::ask::{AcquireOptions, WaitLimit, millis};
+use crate::ask_update::{AcquireUpdate, GrantedAt, at, locks, update_of};
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::guard::Guard;
@@ -46,7 +46,7 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 pub(crate) const FAR: Duration = Duration::from_secs(86_400 * 365);
 
 /// Acquires under an existing lease.
-pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<Guard, Error> {
+pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AcquireOptions>) -> Result<Guard, Error> {
     if held.shared.cleanups.is_closing() {
         return Err(Error::Closed);
     }
@@ -78,7 +78,7 @@ pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<
 }
 
 /// Acquires with a new lease, which the same command grants.
-pub(crate) async fn own(shared: Arc<ClientShared>, ask: AskOptions) -> Result<Guard, Error> {
+pub(crate) async fn own(shared: Arc<ClientShared>, ask: AcquireOptions) -> Result<Guard, Error> {
     let until = deadline(&shared, &ask);
     let began = Instant::now();
     let connect_by = began + shared.settings.timeout;
@@ -142,7 +142,7 @@ impl Attempts {
 
 async fn own_once(
     shared: &Arc<ClientShared>,
-    ask: &AskOptions,
+    ask: &AcquireOptions,
     until: Option<Instant>,
     connect_by: Instant,
     attempts: &mut Attempts,
@@ -194,29 +194,31 @@ async fn own_once(
             return None;
         };
         let (lease, granted) = match update_of(said, ask) {
-            AskUpdate::Granted(Some(lease), granted) => (lease, Some(granted)),
-            AskUpdate::Queued(Some(lease), ahead) => {
+            AcquireUpdate::Granted(Some(lease), granted) => (lease, Some(granted)),
+            AcquireUpdate::Queued(Some(lease), ahead) => {
                 tell(ask, ahead);
                 (lease, None)
             }
-            AskUpdate::No(error) => {
+            AcquireUpdate::No(error) => {
                 orphan.sent = false;
                 return Some(Err(error));
             }
-            AskUpdate::Again(after, error) => {
+            AcquireUpdate::Again(after, error) => {
                 attempts.refuse(error);
                 nap(clock::jittered(PAUSE).max(after), Some(connect_by)).await;
                 continue;
             }
-            AskUpdate::Doubt => {
+            AcquireUpdate::Doubt => {
                 attempts.doubt();
                 nap(clock::jittered(PAUSE), Some(connect_by)).await;
                 continue;
             }
-            AskUpdate::Over if ask.supersede.is_some() => {
+            AcquireUpdate::Over if ask.supersede.is_some() => {
                 return Some(Err(Error::Lost(Cause::Gone.into())));
             }
-            AskUpdate::Granted(None, _) | AskUpdate::Queued(None, _) | AskUpdate::Over => {
+            AcquireUpdate::Granted(None, _)
+            | AcquireUpdate::Queued(None, _)
+            | AcquireUpdate::Over => {
                 return Some(Err(strange()));
             }
         };
@@ -227,7 +229,8 @@ async fn own_once(
         let granted = match granted {
             Some(granted) => Ok(granted),
             None => {
-                let stand = StandingAsk { held: &held, ask, numbers: None, until, queued: true };
+                let stand =
+                    StandingAcquire { held: &held, ask, numbers: None, until, queued: true };
                 // Whatever is left of the request ends with its lease.
                 stand.run(Some((session, asked))).await.map_err(|it| it.error)
             }
@@ -256,13 +259,13 @@ impl Drop for OrphanLease {
 /// A request that leaves the queue in the background if its caller no longer waits.
 struct PlaceCleanup {
     held: Arc<HeldLease>,
-    ask: Option<Box<AskOptions>>,
+    ask: Option<Box<AcquireOptions>>,
     permits: LocalPermits,
     sent: Option<NumberedRequest>,
 }
 
 impl PlaceCleanup {
-    fn ask(&self) -> &AskOptions {
+    fn ask(&self) -> &AcquireOptions {
         self.ask.as_ref().expect("it is there until it is over")
     }
 
@@ -300,7 +303,7 @@ impl PlaceCleanup {
     ) -> Result<GrantedAt, NotGranted> {
         let ask = self.ask.as_ref().expect("it is there until it is over");
         let numbers = Some(&mut self.sent);
-        StandingAsk { held: &self.held, ask, numbers, until, queued: false }.run(asked).await
+        StandingAcquire { held: &self.held, ask, numbers, until, queued: false }.run(asked).await
     }
 
     fn guard(mut self, granted: GrantedAt) -> Result<Guard, Error> {
@@ -335,9 +338,9 @@ impl Drop for PlaceCleanup {
 }
 
 /// A request that stands in the cluster.
-struct StandingAsk<'a> {
+struct StandingAcquire<'a> {
     held: &'a Arc<HeldLease>,
-    ask: &'a AskOptions,
+    ask: &'a AcquireOptions,
     /// Keeps the number of the request that was sent. Without this, requests are not numbered: a lease that is given up
     /// together with its request needs no numbers.
     numbers: Option<&'a mut Option<NumberedRequest>>,
@@ -368,7 +371,7 @@ impl From<Error> for NotGranted {
     }
 }
 
-impl StandingAsk<'_> {
+impl StandingAcquire<'_> {
     /// Runs until the request is granted, refused or given up. `asked` is a session on which it was already sent or
     /// queued.
     async fn run(mut self, mut asked: Option<SentRequest>) -> Result<GrantedAt, NotGranted> {
@@ -429,8 +432,8 @@ impl StandingAsk<'_> {
             };
             denied_since = None;
             match heard {
-                AskUpdate::Granted(_, granted) => return Ok(granted),
-                AskUpdate::Queued(_, ahead) => {
+                AcquireUpdate::Granted(_, granted) => return Ok(granted),
+                AcquireUpdate::Queued(_, ahead) => {
                     tell(ask, ahead);
                     // The request is answered. Drop its number: keeping it for the whole wait would block all later
                     // ones. A repetition under another number keeps the place in the queue.
@@ -441,17 +444,17 @@ impl StandingAsk<'_> {
                     self.queued = true;
                     asked = Some((session, on));
                 }
-                AskUpdate::No(error) => return Err(error.into()),
-                AskUpdate::Over if self.until.is_none() => {
+                AcquireUpdate::No(error) => return Err(error.into()),
+                AcquireUpdate::Over if self.until.is_none() => {
                     return Err(Error::Lost(Cause::Gone.into()).into());
                 }
-                AskUpdate::Over => return Err(Error::Refused(Refusal::WaitTimeout).into()),
-                AskUpdate::Again(after, error) => {
+                AcquireUpdate::Over => return Err(Error::Refused(Refusal::WaitTimeout).into()),
+                AcquireUpdate::Again(after, error) => {
                     attempts.refuse(error);
                     nap(clock::jittered(pause).max(after), limit).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
-                AskUpdate::Doubt => {
+                AcquireUpdate::Doubt => {
                     attempts.doubt();
                     nap(clock::jittered(pause), limit).await;
                     pause = (pause * 2).min(PAUSE_MAX);
@@ -496,7 +499,7 @@ impl StandingAsk<'_> {
     }
 }
 
-fn tell(ask: &AskOptions, ahead: u64) {
+fn tell(ask: &AcquireOptions, ahead: u64) {
     tracing::debug!(ahead, "queued");
     if let Some(tell) = &ask.on_queued {
         tell(ahead);
@@ -504,7 +507,7 @@ fn tell(ask: &AskOptions, ahead: u64) {
 }
 
 /// The wait to request from the cluster: what is left until the deadline.
-fn left_ms(ask: &AskOptions, until: Option<Instant>) -> Option<u64> {
+fn left_ms(ask: &AcquireOptions, until: Option<Instant>) -> Option<u64> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     match (ask.wait, left) {
         (WaitLimit::No, _) => Some(0),
@@ -515,7 +518,7 @@ fn left_ms(ask: &AskOptions, until: Option<Instant>) -> Option<u64> {
 
 fn request(
     held: &HeldLease,
-    ask: &AskOptions,
+    ask: &AcquireOptions,
     identity: RequestIdentity,
     wait_ms: Option<u64>,
     resume: bool,
@@ -528,7 +531,7 @@ fn request(
 }
 
 /// When the caller wants its answer at the latest.
-fn deadline(shared: &ClientShared, ask: &AskOptions) -> Option<Instant> {
+fn deadline(shared: &ClientShared, ask: &AcquireOptions) -> Option<Instant> {
     let wait = match ask.wait {
         WaitLimit::For(time) => Some(time),
         WaitLimit::No if ask.timeout.is_none() => Some(AT_ONCE.min(shared.settings.timeout)),

@@ -242,12 +242,12 @@ mod tests {
 
     /// Queues pages, and takes what may be taken at a time.
     #[derive(Default)]
-    struct Stage {
+    struct InboxHarness {
         queue: InboxQueue<u64>,
         under_way: Vec<WindowPart>,
     }
 
-    impl Stage {
+    impl InboxHarness {
         fn with_pages(count: u64) -> Self {
             let mut stage = Self::default();
             let class = InboxClass::Rest { source: Source::default(), cost: PAGE_COST };
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn slow_answers_do_not_let_every_turn_take_more() {
-        let mut stage = Stage::with_pages(1_000);
+        let mut stage = InboxHarness::with_pages(1_000);
         assert!(stage.take(0) > 0);
         assert_eq!(stage.take(1), 0, "the window is full");
         assert_eq!(stage.take(1 + STALLED_US), 4);
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn answers_that_callers_take_slowly_are_not_taken_for_work_that_is_stuck() {
-        let mut stage = Stage::with_pages(1_000);
+        let mut stage = InboxHarness::with_pages(1_000);
         assert!(stage.take(0) > 0);
         stage.under_way.iter().for_each(WindowPart::answer);
         assert_eq!(stage.take(1), 0, "the window is full");

@@ -112,7 +112,7 @@ mod tests {
     }
 
     /// Member 1 leads 2 and 3, which have kept up, and all prefer 3, then 2, then 1.
-    struct Stage {
+    struct PreferenceHarness {
         chooser: Chooser,
         status: ReplicaStatus,
         members: Membership,
@@ -120,7 +120,7 @@ mod tests {
         now_us: u64,
     }
 
-    impl Stage {
+    impl PreferenceHarness {
         fn new() -> Self {
             let point = LogId { index: 1_000, term: 5 };
             let others = [(id(2), 1_000), (id(3), 1_000)];
@@ -174,14 +174,14 @@ mod tests {
 
     #[test]
     fn the_most_preferred_gets_it_after_a_while_and_attempts_are_rare() {
-        let mut stage = Stage::new();
+        let mut stage = PreferenceHarness::new();
         assert_eq!(stage.run(2_900), [], "not at once");
         assert_eq!(stage.run(25_000), [(3, 0), (3, 10_000), (3, 20_000)]);
     }
 
     #[test]
     fn a_leader_with_the_highest_preference_keeps_leadership() {
-        let mut stage = Stage::new();
+        let mut stage = PreferenceHarness::new();
         stage.prefer(1, 100);
         assert_eq!(stage.run(30_000), []);
         stage.directory.clear();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_leader_with_preference_0_hands_over_to_any_higher_preference() {
-        let mut stage = Stage::new();
+        let mut stage = PreferenceHarness::new();
         (1..=3).for_each(|number| stage.prefer(number, 0));
         assert_eq!(stage.run(30_000), []);
         stage.prefer(2, 1);
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn who_does_not_keep_up_does_not_get_it() {
-        let mut stage = Stage::new();
+        let mut stage = PreferenceHarness::new();
         stage.prefer(2, 50);
         stage.status.matched.insert(id(3), 1_000 - BEHIND_MAX - 1);
         assert_eq!(stage.run(30_000), [], "behind");
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn changes_of_members_and_terms_begin_the_count_again() {
-        let mut stage = Stage::new();
+        let mut stage = PreferenceHarness::new();
         assert_eq!(stage.run(2_500), []);
         stage.status.settled = false;
         assert_eq!(stage.run(30_000), []);
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn learners_are_not_handed_anything() {
-        let mut stage = Stage::new();
+        let mut stage = PreferenceHarness::new();
         stage.members = Membership::of_voters([id(1), id(2)]);
         stage.members.learners.insert(id(3));
         assert_eq!(stage.run(4_000), [(2, 3_000)]);
@@ -245,8 +245,8 @@ mod tests {
 
     #[test]
     fn who_leaves_hands_over_to_the_preferred_of_those_who_keep_up() {
-        let mut stage = Stage::new();
-        let to = |stage: &Stage| successor(&stage.status, &stage.directory, |_| true);
+        let mut stage = PreferenceHarness::new();
+        let to = |stage: &PreferenceHarness| successor(&stage.status, &stage.directory, |_| true);
         assert_eq!(to(&stage), Some(id(3)));
         stage.status.matched.insert(id(3), 0);
         assert_eq!(to(&stage), Some(id(2)));

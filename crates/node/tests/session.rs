@@ -19,12 +19,12 @@ fn put() -> Command<'static> {
     Command::Put(Put { key: "k", value: b"", lease, expect: Expect::Any, guard })
 }
 
-struct Stage {
+struct SessionHarness {
     session: Session<(), &'static str>,
     outputs: Vec<Output>,
 }
 
-impl Stage {
+impl SessionHarness {
     fn new(bounds: SessionBounds) -> Self {
         Self { session: Session::new(bounds), outputs: Vec::new() }
     }
@@ -104,7 +104,7 @@ fn renew() -> Command<'static> {
 
 #[test]
 fn renewals_are_a_batch_of_their_own_which_may_wait() {
-    let mut stage = Stage::new(SessionBounds::default());
+    let mut stage = SessionHarness::new(SessionBounds::default());
     stage.take(0, 1, put());
     stage.take(0, 2, renew());
     stage.take(0, 3, put());
@@ -117,7 +117,7 @@ fn renewals_are_a_batch_of_their_own_which_may_wait() {
 
 #[test]
 fn no_command_is_submitted_with_a_deadline_later_than_its_own() {
-    let mut stage = Stage::new(SessionBounds::default());
+    let mut stage = SessionHarness::new(SessionBounds::default());
     for (id, within_us) in [(1, 50_000), (2, WITHIN_US), (3, WITHIN_US + 5_000), (4, 50_000)] {
         stage.take_within(0, id, within_us, put());
     }
@@ -132,7 +132,7 @@ fn no_command_is_submitted_with_a_deadline_later_than_its_own() {
 
 #[test]
 fn a_request_is_given_up_as_unknown_and_its_later_outcome_is_not_told() {
-    let mut stage = Stage::new(SessionBounds::default());
+    let mut stage = SessionHarness::new(SessionBounds::default());
     stage.take(0, 1, put());
     stage.take(500_000, 2, put());
     stage.submit(500_000);
@@ -147,7 +147,7 @@ fn a_request_is_given_up_as_unknown_and_its_later_outcome_is_not_told() {
 
 #[test]
 fn a_grant_names_the_request_by_which_the_client_knows_the_place() {
-    let mut stage = Stage::new(SessionBounds::default());
+    let mut stage = SessionHarness::new(SessionBounds::default());
     stage.take(0, 1, put());
     stage.submit(0);
     stage.take(900_000, 2, put());
@@ -162,7 +162,7 @@ fn a_grant_names_the_request_by_which_the_client_knows_the_place() {
 
 #[test]
 fn a_grant_names_the_request_that_the_client_sent_last() {
-    let mut stage = Stage::new(SessionBounds::default());
+    let mut stage = SessionHarness::new(SessionBounds::default());
     for (now_us, id) in [(0, 1), (500_000, 2)] {
         stage.take(now_us, id, put());
         stage.submit(now_us);
@@ -175,7 +175,7 @@ fn a_grant_names_the_request_that_the_client_sent_last() {
 
 #[test]
 fn a_session_hears_of_a_lease_once_it_has_renewed_it() {
-    let mut stage = Stage::new(SessionBounds::default());
+    let mut stage = SessionHarness::new(SessionBounds::default());
     stage.take(0, 1, renew());
     stage.submit(0);
     let renewal = Some(Renewal { ttl_ms: 1, changed: Revision(0) });
@@ -196,7 +196,7 @@ fn a_session_hears_of_a_lease_once_it_has_renewed_it() {
 #[test]
 fn a_session_takes_no_more_than_it_has_room_for() {
     let bounds = SessionBounds { in_flight: 3, questions: 1, requests: 2, leases: 1 };
-    let mut stage = Stage::new(bounds);
+    let mut stage = SessionHarness::new(bounds);
     stage.session.question(0, WITHIN_US, "first", &mut stage.outputs);
     stage.session.question(0, WITHIN_US, "second", &mut stage.outputs);
     assert_eq!(stage.outputs.drain(..).map(shown).collect::<Vec<_>>(), ["ask first"]);
@@ -213,7 +213,7 @@ fn a_session_takes_no_more_than_it_has_room_for() {
 
 #[test]
 fn a_session_ends_once_with_the_first_reason() {
-    let mut stage = Stage::new(SessionBounds::default());
+    let mut stage = SessionHarness::new(SessionBounds::default());
     stage.take(0, 1, put());
     stage.take(0, 2, put());
     stage.submit(0);
@@ -222,7 +222,7 @@ fn a_session_ends_once_with_the_first_reason() {
     assert!(stage.mail(SessionMessage::Closed).is_empty());
     assert!(stage.turn(u64::MAX).is_empty());
 
-    let mut stage = Stage::new(SessionBounds::default());
+    let mut stage = SessionHarness::new(SessionBounds::default());
     stage.take(0, 1, put());
     stage.submit(0);
     assert_eq!(stage.answer(1, vec![queued(1)]), ["answer 1"]);

@@ -14,10 +14,10 @@ use tenure_types::{LeaseId, Refusal, Revision};
 use crate::alone::{self, Alone};
 use crate::bounded::{DEADLINE, wait};
 use crate::client::Client;
-use crate::identity::{Key, Stage};
+use crate::identity::{IdentityMember, Key};
 
 /// The records of an act, once there are as many as expected.
-fn records(stage: &Stage, key: &Key, act: &str, count: usize) -> Vec<Value> {
+fn records(stage: &IdentityMember, key: &Key, act: &str, count: usize) -> Vec<Value> {
     wait(&format!("{count} records of {act}"), || {
         let records = stage.get("/v1/audit?last=1000", key).ok()["records"].clone();
         let all = records.as_array().unwrap().iter();
@@ -26,19 +26,19 @@ fn records(stage: &Stage, key: &Key, act: &str, count: usize) -> Vec<Value> {
     })
 }
 
-fn invite(stage: &Stage, key: &Key, body: &Value) -> String {
+fn invite(stage: &IdentityMember, key: &Key, body: &Value) -> String {
     let made = stage.post("/v1/cluster/invitations", key, body).ok();
     made["id"].as_str().unwrap().to_owned()
 }
 
-fn delete(stage: &Stage, path: &str, key: &Key) -> crate::client::Reply {
+fn delete(stage: &IdentityMember, path: &str, key: &Key) -> crate::client::Reply {
     stage.http.ask("DELETE", path, &[("Authorization", &key.bearer())], b"")
 }
 
 #[test]
 fn enabling_identity_sets_default_quotas_unless_an_administrator_has_set_some() {
     for chosen in [None, Some(json!({"leases": 7}))] {
-        let stage = Stage::new();
+        let stage = IdentityMember::new();
         let ana = stage.key("ana", None);
         let (http, headers) = (&stage.http, [("Authorization", &*ana.bearer())]);
         let put = |path: &str, body: &Value| http.json("PUT", path, &headers, body).ok();
@@ -65,7 +65,7 @@ fn enabling_identity_sets_default_quotas_unless_an_administrator_has_set_some() 
 
 #[test]
 fn every_administrative_act_names_its_principal() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));
     let lease = stage.lease(&bob);
     let held = stage.post("/v1/locks/x", &bob, &json!({"lease": lease})).ok();
@@ -96,7 +96,7 @@ fn every_administrative_act_names_its_principal() {
 
 #[test]
 fn invitations_are_listed_without_secrets_and_taken_back() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));
     let list = || stage.get("/v1/cluster/invitations", &ana).ok()["invitations"].clone();
     assert_eq!(list(), json!([]));
@@ -123,7 +123,7 @@ fn invitations_are_listed_without_secrets_and_taken_back() {
 }
 
 /// The events of a kind in the history of the member, as pairs of revision and event.
-fn events(stage: &Stage) -> Vec<(u64, Event)> {
+fn events(stage: &IdentityMember) -> Vec<(u64, Event)> {
     let read =
         |machine: &Machine| machine.events(Revision(1), Filter::All, 10_000).unwrap().batches;
     let batches = stage.member.running.member.read_stale(read).unwrap();
@@ -133,7 +133,7 @@ fn events(stage: &Stage) -> Vec<(u64, Event)> {
 
 #[test]
 fn a_disabled_principal_loses_all_in_the_order_of_the_log_and_its_locks_cool() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     stage.principal("eve", "everything", true);
     let (eve, ana) = (stage.key("eve", None), stage.key("ana", None));
     let lease = |key: &Key, ttl_ms: u64| {

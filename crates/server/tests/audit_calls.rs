@@ -9,7 +9,7 @@ use tonic::Code;
 use crate::bounded::wait;
 use crate::client::Client;
 use crate::common::Members;
-use crate::identity::Stage;
+use crate::identity::IdentityMember;
 
 /// Creates a role, as the caller of this header.
 fn put_role(http: &Client, role: &str, bearer: &str) {
@@ -30,7 +30,7 @@ fn role_record(http: &Client, role: &str, bearer: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn administrators_read_acts_and_denied_calls_over_both_apis() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));
     put_role(&stage.http, "auditors", &ana.bearer());
     let act = role_record(&stage.http, "auditors", &ana.bearer());
@@ -70,7 +70,7 @@ async fn administrators_read_acts_and_denied_calls_over_both_apis() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_of_records_that_cannot_be_is_refused() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let ana = stage.key("ana", None);
     for wrong in ["0", "1001", "-1", "many", ""] {
         let refused = stage.get(&format!("/v1/audit?last={wrong}"), &ana);
@@ -88,7 +88,7 @@ async fn a_number_of_records_that_cannot_be_is_refused() {
 fn every_caller_reads_it_before_identity_is_enabled() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_owned();
-    let stage = Stage::start(&data, dir);
+    let stage = IdentityMember::start(&data, dir);
     put_role(&stage.http, "auditors", "");
     assert_eq!(role_record(&stage.http, "auditors", "")["why"], "role_put");
 }

@@ -5,12 +5,12 @@ use tenure_server::{ConsoleMode, ServerSettings};
 
 use crate::alone::{self, Alone};
 use crate::client::{Client, Reply};
-use crate::identity::{Key, Stage};
+use crate::identity::{IdentityMember, Key};
 
 const FROM_CONSOLE: (&str, &str) = ("Tenure-Console", "1");
 
 /// Signs in. Returns the cookie as a browser sends it back.
-fn sign_in(stage: &Stage, key: &Key) -> String {
+fn sign_in(stage: &IdentityMember, key: &Key) -> String {
     let bearer = format!("Bearer {}", key.text);
     let headers = [("Authorization", &*bearer), FROM_CONSOLE];
     let reply = stage.http.ask("POST", "/v1/console/session", &headers, b"");
@@ -27,7 +27,7 @@ fn ask(at: &Client, method: &str, path: &str, cookie: &str, more: &[(&str, &str)
 
 #[test]
 fn a_session_stands_for_the_principal_until_it_signs_out() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let key = stage.key("ana", None);
     stage.http.get("/v1/console").refused(401, "UNAUTHENTICATED");
     let cookie = sign_in(&stage, &key);
@@ -42,7 +42,7 @@ fn a_session_stands_for_the_principal_until_it_signs_out() {
 
 #[test]
 fn the_cookie_counts_only_in_requests_of_the_console() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let cookie = sign_in(&stage, &stage.key("ana", None));
     let alone = stage.http.ask("GET", "/v1/locks", &[("Cookie", &cookie)], b"");
     alone.refused(401, "UNAUTHENTICATED");
@@ -60,7 +60,7 @@ fn the_cookie_counts_only_in_requests_of_the_console() {
 
 #[test]
 fn a_session_ends_with_its_key() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let key = stage.key("ana", None);
     let cookie = sign_in(&stage, &key);
     ask(&stage.http, "GET", "/v1/locks", &cookie, &[]).ok();
@@ -70,7 +70,7 @@ fn a_session_ends_with_its_key() {
 
 #[test]
 fn streams_of_a_session_end_when_it_signs_out_and_others_go_on() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let key = stage.key("ana", None);
     let (cookie, other) = (sign_in(&stage, &key), sign_in(&stage, &key));
     let open =
@@ -92,7 +92,7 @@ fn streams_of_a_session_end_when_it_signs_out_and_others_go_on() {
 
 #[test]
 fn the_permissions_are_those_of_the_principal() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let cookie = sign_in(&stage, &stage.key("bob", None));
     ask(&stage.http, "GET", "/v1/audit", &cookie, &[]).refused(403, "PERMISSION_DENIED");
     ask(&stage.http, "GET", "/v1/overview", &cookie, &[]).refused(403, "PERMISSION_DENIED");
@@ -101,7 +101,7 @@ fn the_permissions_are_those_of_the_principal() {
 
 #[test]
 fn what_principals_use_is_shown_beside_their_quotas() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let key = stage.key("ana", None);
     let lease = stage.lease(&key);
     stage.post("/v1/locks/used", &key, &json!({"lease": lease})).ok();

@@ -41,14 +41,14 @@ use tonic_health::pb::health_client::HealthClient;
 const PROMPT: Duration = Duration::from_secs(1);
 
 /// A single member or a follower, with access rules: the principal `ana` may do everything, `bob` may only acquire.
-pub(crate) struct Stage {
+pub(crate) struct IdentityMember {
     pub(crate) member: Alone,
     pub(crate) http: Client,
     /// The other members, if it is a follower.
     others: Vec<RunningServer>,
 }
 
-impl Drop for Stage {
+impl Drop for IdentityMember {
     fn drop(&mut self) {
         self.others.iter().for_each(RunningServer::stop);
     }
@@ -61,7 +61,7 @@ pub(crate) struct Key {
     pub(crate) text: String,
 }
 
-impl Stage {
+impl IdentityMember {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().to_owned();
@@ -245,7 +245,7 @@ impl Socket {
 
 #[test]
 fn http_resolves_the_caller_of_each_request() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));
     let expired = stage.key("ana", Some(1));
     let wrong = Key {
@@ -292,7 +292,7 @@ fn http_resolves_the_caller_of_each_request() {
 
 #[test]
 fn an_address_that_guesses_keys_is_throttled_and_keys_that_were_right_go_on() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let ana = stage.key("ana", None);
     assert_eq!(stage.get("/v1/locks", &ana).status, 200);
     let guess = |number: u64| Key {
@@ -320,7 +320,7 @@ fn an_address_that_guesses_keys_is_throttled_and_keys_that_were_right_go_on() {
 
 #[test]
 fn without_identity_credentials_are_resolved_and_wrong_ones_refused() {
-    let stage = Stage::new();
+    let stage = IdentityMember::new();
     let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));
     assert_eq!(stage.http.get("/v1/locks").status, 200);
     let wrong =
@@ -338,7 +338,7 @@ fn without_identity_credentials_are_resolved_and_wrong_ones_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_resolves_the_caller_of_each_call_and_stream() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let ana = stage.key("ana", None);
     let expired = stage.key("ana", Some(1));
     let mut client = LockServiceClient::new(stage.channel());
@@ -356,7 +356,7 @@ async fn grpc_resolves_the_caller_of_each_call_and_stream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_is_identified_by_its_upgrade_or_its_first_message() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let ana = stage.key("ana", None);
     let hello = |key: &Key| json!({"hello": {"client": "a", "authorization": key.bearer()}});
     let mut socket = Socket::open(stage.at(), "/v1/ws", Some(&ana)).await;
@@ -399,7 +399,7 @@ async fn a_socket_is_identified_by_its_upgrade_or_its_first_message() {
 
 /// Opens one call, stream or socket of each kind that can stay open, all with `key`. Runs `end`, and checks that each
 /// of them ends as unauthenticated.
-async fn all_ends(stage: &Stage, key: &Key, other: &Key, end: impl FnOnce()) {
+async fn all_ends(stage: &IdentityMember, key: &Key, other: &Key, end: impl FnOnce()) {
     let lease = stage.lease(other);
     stage.post("/v1/locks/taken", other, &json!({"lease": lease})).ok();
 
@@ -470,16 +470,16 @@ async fn all_ends(stage: &Stage, key: &Key, other: &Key, end: impl FnOnce()) {
 // Retry once: it requires that all of it ends within one second.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_work_ends_with_a_revoked_key_and_its_places_are_given_up() {
-    all_ends_with_a_revoked_key(Stage::enabled()).await;
+    all_ends_with_a_revoked_key(IdentityMember::enabled()).await;
 }
 
 // Retry once: it requires that all of it ends within one second.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_work_through_a_follower_ends_with_a_revoked_key() {
-    all_ends_with_a_revoked_key(Stage::follower()).await;
+    all_ends_with_a_revoked_key(IdentityMember::follower()).await;
 }
 
-async fn all_ends_with_a_revoked_key(stage: Stage) {
+async fn all_ends_with_a_revoked_key(stage: IdentityMember) {
     let (key, other) = (stage.key("ana", None), stage.key("ana", None));
     let mut stays = Socket::open(stage.at(), "/v1/ws", Some(&other)).await;
     assert!(stays.ask(json!({"hello": {}})).await["welcome"].is_object());
@@ -492,14 +492,14 @@ async fn all_ends_with_a_revoked_key(stage: Stage) {
 // Retry once: it requires that all of it ends within one second.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_work_ends_with_a_disabled_principal_and_its_places_are_removed() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     stage.principal("eve", "everything", true);
     let (key, other) = (stage.key("eve", None), stage.key("ana", None));
     all_ends(&stage, &key, &other, || stage.principal("eve", "everything", false)).await;
 }
 
 /// The revisions and causes of what happened to a lock, oldest first.
-fn history(stage: &Stage, lock: &str, key: &Key) -> Vec<(u64, Value)> {
+fn history(stage: &IdentityMember, lock: &str, key: &Key) -> Vec<(u64, Value)> {
     let shown = stage.get(&format!("/v1/locks/{lock}?view=history"), key).ok();
     let mut changes: Vec<(u64, Value)> = shown["changes"]
         .as_array()
@@ -517,7 +517,7 @@ fn history(stage: &Stage, lock: &str, key: &Key) -> Vec<(u64, Value)> {
 #[test]
 fn what_a_revoked_key_holds_cools_as_by_force_and_tokens_stay_ordered() {
     const TTL_MS: u64 = 5_000;
-    let stage = Stage::follower();
+    let stage = IdentityMember::follower();
     stage.principal("eve", "everything", true);
     let (key, other) = (stage.key("eve", None), stage.key("ana", None));
     let granted = stage.post("/v1/leases", &key, &json!({"ttl_ms": TTL_MS})).ok();
@@ -564,7 +564,7 @@ fn what_a_revoked_key_holds_cools_as_by_force_and_tokens_stay_ordered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_end_when_their_key_expires_or_identity_is_enabled() {
-    let stage = Stage::new();
+    let stage = IdentityMember::new();
     let mut anyone = Socket::open(stage.at(), "/v1/ws", None).await;
     assert!(anyone.ask(json!({"hello": {}})).await["welcome"].is_object());
     let key = stage.key("ana", Some(os::wall_ms() + 1_500));
@@ -577,7 +577,7 @@ async fn sessions_end_when_their_key_expires_or_identity_is_enabled() {
 
 #[test]
 fn a_denied_call_is_recorded_with_its_principal_and_address() {
-    let stage = Stage::enabled();
+    let stage = IdentityMember::enabled();
     let ana = stage.key("ana", None);
     let headers = [("Authorization", &*ana.bearer())];
     let denied = stage.http.ask("PUT", "/v1/keys/tenure/x", &headers, b"1");

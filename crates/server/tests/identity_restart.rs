@@ -8,7 +8,7 @@ use tenure_server::start;
 use crate::alone;
 use crate::bounded::wait;
 use crate::client::Client;
-use crate::identity::{Key, Stage};
+use crate::identity::{IdentityMember, Key};
 
 #[test]
 fn the_key_of_the_local_administrator_is_new_at_each_start() {
@@ -38,7 +38,7 @@ fn the_key_of_the_local_administrator_is_new_at_each_start() {
 #[test]
 fn a_member_that_starts_again_needs_credentials_from_its_first_answer_on() {
     let dir = tempfile::tempdir().unwrap();
-    let stage = Stage::start(dir.path(), tempfile::tempdir().unwrap());
+    let stage = IdentityMember::start(dir.path(), tempfile::tempdir().unwrap());
     stage.enable();
     let ana = stage.key("ana", None);
     drop(stage);

@@ -35,7 +35,7 @@ const BLIND: [Verb; 3] = [Verb::Acquire, Verb::Keys, Verb::Elect];
 
 /// A member with identity. Ana works below `a/` and Bob below `b/`. Una works below `a/` and may read nothing. Rob may
 /// read everything, Olga operates the cluster, and Nil may do nothing.
-struct Stage {
+struct PermissionMember {
     member: Alone,
     http: Client,
 }
@@ -45,7 +45,7 @@ struct Key {
     bearer: String,
 }
 
-impl Stage {
+impl PermissionMember {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let health = HealthListen::At("127.0.0.1:0".into());
@@ -168,7 +168,7 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
 
 #[test]
 fn lists_have_what_is_readable_in_full_pages() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, bob) = (stage.principal("ana", ["a"]), stage.principal("bob", ["b"]));
     let both = stage.principal("both", ["b", "a"]);
     let (una, rob) = (stage.principal("una", ["blind"]), stage.principal("rob", ["reader"]));
@@ -201,7 +201,7 @@ fn lists_have_what_is_readable_in_full_pages() {
 
 #[test]
 fn what_may_not_be_read_is_refused_and_the_lease_of_another_does_not_exist() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, bob) = (stage.principal("ana", ["a"]), stage.principal("bob", ["b"]));
     let (rob, nil) = (stage.principal("rob", ["reader"]), stage.principal("nil", []));
     let lease = stage.lease(&bob, "bob's worker");
@@ -255,7 +255,7 @@ fn what_may_not_be_read_is_refused_and_the_lease_of_another_does_not_exist() {
 
 #[test]
 fn a_waiter_that_may_not_read_learns_only_of_itself() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, una) = (stage.principal("ana", ["a"]), stage.principal("una", ["blind"]));
     let both = stage.principal("both", ["a", "b"]);
     let lease = stage.lease(&ana, "ana's worker");
@@ -304,7 +304,7 @@ fn a_waiter_that_may_not_read_learns_only_of_itself() {
 
 #[test]
 fn a_summary_has_what_its_reader_may_read_now() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, both) = (stage.principal("ana", ["a"]), stage.principal("both", ["a", "b"]));
     let lease = stage.lease(&ana, "ana's worker");
     let token = stage.lock(&ana, "a/x", &lease);
@@ -339,7 +339,7 @@ fn a_summary_has_what_its_reader_may_read_now() {
 
 #[test]
 fn watches_deliver_what_may_be_observed_when_they_deliver_it() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, bob) = (stage.principal("ana", ["a"]), stage.principal("bob", ["b"]));
     let headers = [("Authorization", &*ana.bearer)];
     denied(&stage.get(&ana, "/v1/watch?prefix=b/"), "observe");
@@ -376,7 +376,7 @@ fn watches_deliver_what_may_be_observed_when_they_deliver_it() {
 
 #[test]
 fn the_history_of_a_watch_is_filtered_too() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, bob) = (stage.principal("ana", ["a"]), stage.principal("bob", ["b"]));
     for (key, path) in [(&bob, "/v1/keys/b/k"), (&ana, "/v1/keys/a/k")] {
         stage.put(key, path);
@@ -389,7 +389,7 @@ fn the_history_of_a_watch_is_filtered_too() {
 
 #[test]
 fn metrics_name_locks_only_to_operators() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, olga) = (stage.principal("ana", ["a"]), stage.principal("olga", ["ops"]));
     stage.role("ana", &[Verb::Acquire], "");
     let worker = stage.principal("worker", ["ana"]);
@@ -412,7 +412,7 @@ fn metrics_name_locks_only_to_operators() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_operate_and_others_do_not() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, olga) = (stage.principal("ana", ["a"]), stage.principal("olga", ["ops"]));
     let mut maintenance = MaintenanceServiceClient::new(stage.channel());
     let mut cluster = ClusterServiceClient::new(stage.channel());
@@ -442,7 +442,7 @@ struct Session {
 }
 
 impl Session {
-    async fn open(stage: &Stage, key: &Key) -> Self {
+    async fn open(stage: &PermissionMember, key: &Key) -> Self {
         let (requests, rest) = tokio::sync::mpsc::channel(8);
         let hello = Some(v1::Hello { client: "session".into(), ..Default::default() });
         requests.send(v1::SessionRequest { hello, requests: Vec::new() }).await.unwrap();
@@ -476,7 +476,7 @@ impl Session {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_of_another_principals_lease_brings_no_notices_of_it() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, bob) = (stage.principal("ana", ["a"]), stage.principal("bob", ["b"]));
     stage.role("force", &[Verb::Force], "a/");
     let max = stage.principal("max", ["force"]);
@@ -517,7 +517,7 @@ async fn a_renewal_of_another_principals_lease_brings_no_notices_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_reads_and_observers_are_decided_alike() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (ana, bob) = (stage.principal("ana", ["a"]), stage.principal("bob", ["b"]));
     let mut locks = LockAdminServiceClient::new(stage.channel());
     let mut elections = ElectionServiceClient::new(stage.channel());
@@ -548,7 +548,7 @@ fn calls() -> (Vec<String>, Vec<(String, String)>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_listed_call_is_served_without_credentials() {
-    let stage = Stage::new();
+    let stage = PermissionMember::new();
     let (methods, routes) = calls();
     assert!(methods.len() > 40 && routes.len() > 30, "{methods:?} {routes:?}");
     for method in methods {

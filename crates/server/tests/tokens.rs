@@ -51,12 +51,12 @@ impl TokenIssuer {
 }
 
 /// A single member, and how a client connects to it.
-struct Stage {
+struct TokenMember {
     member: Alone,
     trust: Option<DialTrust>,
 }
 
-impl Stage {
+impl TokenMember {
     fn start(dir: tempfile::TempDir, settings: ServerSettings, trust: Option<DialTrust>) -> Self {
         let stage = Self { member: Alone::run(dir, settings), trust };
         wait("it leads", || (stage.ask("GET", "/readyz", None, "").0 == 200).then_some(()));
@@ -151,10 +151,10 @@ impl Stage {
     }
 }
 
-fn plain() -> Stage {
+fn plain() -> TokenMember {
     let dir = tempfile::tempdir().unwrap();
     let settings = alone::settings(dir.path());
-    Stage::start(dir, settings, None)
+    TokenMember::start(dir, settings, None)
 }
 
 fn tls(cert_files: &CertificateFiles, client_ca: Option<&Path>) -> Arc<ServerTls> {
@@ -221,7 +221,7 @@ fn a_certificate_acquires_a_lock_and_a_token_beside_it_prevails() {
         tls: Some(tls(&cert_files, Some(&known.ca))),
         ..alone::settings(dir.path())
     };
-    let mut stage = Stage::start(dir, settings, Some(trust));
+    let mut stage = TokenMember::start(dir, settings, Some(trust));
     let issuer = TokenIssuer::new(1);
     stage.trust_issuer(IssuerKeys::Jwks(&issuer.jwks()));
     stage.change(AccessChange::PutCertificateRule(NewCertificateRule {
@@ -258,7 +258,7 @@ fn beyond_loopback_a_member_demands_tls_and_identity() {
     let settings = ServerSettings { require_identity: true, ..with_tls() };
     let trust = DialTrust::load(&cert_files.ca, None).unwrap();
     let key = dir.path().join("m0/admin.key");
-    let stage = Stage::start(dir, settings, Some(trust));
+    let stage = TokenMember::start(dir, settings, Some(trust));
     // The cluster has not enabled identity. The setting of the member refuses callers without credentials by itself.
     let (status, answer) = stage.post("/v1/leases", None, &json!({}));
     assert_eq!((status, &answer["error"]["reason"]), (401, &json!("UNAUTHENTICATED")));

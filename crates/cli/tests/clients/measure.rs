@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::driver_process::Driver;
 use crate::language::{DriverArgs, Language};
 use crate::scenario::ClusterKind;
-use crate::stage::Stage;
+use crate::stage::ScenarioCluster;
 
 /// How many requests are unanswered while the leases are made.
 const AT_ONCE: usize = 32;
@@ -55,7 +55,7 @@ struct LanguageMeasurement {
 pub(crate) fn run(args: &MeasureArgs) -> ExitCode {
     let logs =
         tempfile::Builder::new().prefix("tenure-measure-").tempdir().expect("a directory for logs");
-    let stage = Stage::found(ClusterKind::Shared);
+    let stage = ScenarioCluster::found(ClusterKind::Shared);
     let (mut all, mut failed) = (Vec::new(), 0);
     for language in args.drivers.languages(logs.path()) {
         match measure(&language, &stage, args) {
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &MeasureArgs) -> ExitCode {
 
 fn measure(
     language: &Language,
-    stage: &Stage,
+    stage: &ScenarioCluster,
     args: &MeasureArgs,
 ) -> Result<LanguageMeasurement, String> {
     let mut driver = language.take()?;

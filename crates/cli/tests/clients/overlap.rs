@@ -19,7 +19,7 @@ use crate::common::proxy::Road;
 use crate::driver_process::Driver;
 use crate::language::{DriverArgs, Language};
 use crate::scenario::ClusterKind;
-use crate::stage::{Stage, Ways};
+use crate::stage::{ScenarioCluster, Ways};
 
 /// How many clients compete.
 const CLIENTS: usize = 20;
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &OverlapArgs) -> ExitCode {
 }
 
 fn compete(languages: &[Language], length: Duration, checks: Checks) -> Contest {
-    let stage = Stage::found(ClusterKind::Disturbed);
+    let stage = ScenarioCluster::found(ClusterKind::Disturbed);
     let competitors: Vec<Competitor<'_>> = (0..CLIENTS)
         .map(|number| Competitor {
             number,
@@ -162,7 +162,7 @@ impl Competitor<'_> {
     /// Takes the lock once, keeps it for a while, and releases it. An error means that the driver is gone.
     fn turn(
         &self,
-        stage: &Stage,
+        stage: &ScenarioCluster,
         checks: Checks,
         over: &AtomicBool,
         spans: &Mutex<Vec<Span>>,
@@ -228,7 +228,7 @@ impl Competitor<'_> {
         }
     }
 
-    fn road(&self, stage: &Stage, road: Road) {
+    fn road(&self, stage: &ScenarioCluster, road: Road) {
         if let Some((_, dialler)) = *self.target.lock().unwrap() {
             stage.road(dialler, None, Ways::Both, road);
         }
@@ -237,7 +237,7 @@ impl Competitor<'_> {
 
 /// Injects one fault after another, until the time is over. Most of them hit the holder.
 fn disturb(
-    stage: &Stage,
+    stage: &ScenarioCluster,
     competitors: &[Competitor<'_>],
     length: Duration,
     faults: &Mutex<BTreeMap<&'static str, u64>>,

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::language::{DriverArgs, Language};
 use crate::player::{self, Outcome};
 use crate::scenario::{self, ClusterKind, Scenario};
-use crate::stage::Stage;
+use crate::stage::ScenarioCluster;
 
 /// A planted bug, and what can show it. One of them must.
 struct Plant {
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &PlantedArgs) -> ExitCode {
     let logs =
         tempfile::Builder::new().prefix("tenure-planted-").tempdir().expect("a directory for logs");
     let languages = args.drivers.languages(logs.path());
-    let stage = Stage::found(ClusterKind::Shared);
+    let stage = ScenarioCluster::found(ClusterKind::Shared);
     let (mut tried, mut missed) = (0, 0);
     for language in &languages {
         if !can_plant(language) {
@@ -129,7 +129,12 @@ fn can_plant(language: &Language) -> bool {
     })
 }
 
-fn catches(scenarios: &[Scenario], name: &str, stage: &Stage, planted: &Language) -> bool {
+fn catches(
+    scenarios: &[Scenario],
+    name: &str,
+    stage: &ScenarioCluster,
+    planted: &Language,
+) -> bool {
     let Some(scenario) = scenarios.iter().find(|it| it.name == name) else {
         panic!("there is no scenario `{name}`");
     };

@@ -12,7 +12,7 @@ use crate::driver_process::Driver;
 use crate::expect::Names;
 use crate::language::Language;
 use crate::scenario::{Expected, Field, Scenario, Step, StepKind, Then, has_handle};
-use crate::stage::{Stage, Ways};
+use crate::stage::{ScenarioCluster, Ways};
 
 struct Actor {
     driver: Driver,
@@ -24,7 +24,7 @@ struct Actor {
 }
 
 struct Play<'a> {
-    stage: &'a Stage,
+    stage: &'a ScenarioCluster,
     drivers: &'a Language,
     names: Names,
     actors: BTreeMap<String, Actor>,
@@ -44,7 +44,7 @@ pub(crate) enum Outcome {
 }
 
 /// Plays a scenario.
-pub(crate) fn play(scenario: &Scenario, stage: &Stage, drivers: &Language) -> Outcome {
+pub(crate) fn play(scenario: &Scenario, stage: &ScenarioCluster, drivers: &Language) -> Outcome {
     static PLAYS: AtomicU64 = AtomicU64::new(0);
     let number = PLAYS.fetch_add(1, Ordering::Relaxed);
     let names = Names { prefix: format!("s{number}/"), bound: BTreeMap::new() };

@@ -21,7 +21,7 @@ const DIALLERS: usize = 1_500;
 const MEMBERS: usize = 3;
 
 /// A cluster for scenarios.
-pub(crate) struct Stage {
+pub(crate) struct ScenarioCluster {
     pub(crate) number: usize,
     cluster: Mutex<Cluster>,
     /// The runner's own client, which looks at locks.
@@ -34,7 +34,7 @@ pub(crate) struct Stage {
     hurt: Mutex<Vec<usize>>,
 }
 
-impl Stage {
+impl ScenarioCluster {
     /// Starts a cluster, and waits until all of it runs.
     pub(crate) fn found(kind: ClusterKind) -> Self {
         static NUMBERS: AtomicUsize = AtomicUsize::new(0);

@@ -10,7 +10,7 @@ use tenure_server::os;
 use crate::language::{DriverArgs, Language};
 use crate::player::{self, Outcome};
 use crate::scenario::{self, ClusterKind, Scenario};
-use crate::stage::Stage;
+use crate::stage::ScenarioCluster;
 
 /// Which scenarios to play, with which drivers.
 #[derive(clap::Args)]
@@ -123,7 +123,7 @@ fn retry(scenarios: &[Arc<Scenario>], languages: &[Language], played: &mut [Play
         let Some(scenario) = scenarios.iter().find(is_it) else { continue };
         retried += 1;
         let language = &languages[before.language];
-        let outcome = player::play(scenario, &Stage::found(scenario.cluster), language);
+        let outcome = player::play(scenario, &ScenarioCluster::found(scenario.cluster), language);
         if let Outcome::Failed(why) = &outcome {
             println!("FAILED {:10} {:36} again: {why}", language.name, scenario.name);
             continue;
@@ -142,7 +142,7 @@ fn run_lanes(
     languages: &[Language],
     played: &Mutex<Vec<Played>>,
 ) {
-    let work = |stage: &Stage| {
+    let work = |stage: &ScenarioCluster| {
         while let Some(job) = { jobs.lock().unwrap().pop_front() } {
             let began_us = os::now_us();
             let language = &languages[job.language];
@@ -169,7 +169,7 @@ fn run_lanes(
     };
     std::thread::scope(|scope| {
         if kind == ClusterKind::Shared {
-            let stage = Arc::new(Stage::found(kind));
+            let stage = Arc::new(ScenarioCluster::found(kind));
             for _ in 0..lanes.min(jobs.lock().unwrap().len()) {
                 let stage = stage.clone();
                 scope.spawn(move || work(&stage));
@@ -178,7 +178,7 @@ fn run_lanes(
             // Two clusters at most: each one has three members that need processor time.
             let few = if kind == ClusterKind::Disturbed { 2 } else { 1 };
             for _ in 0..few.min(jobs.lock().unwrap().len()) {
-                scope.spawn(move || work(&Stage::found(kind)));
+                scope.spawn(move || work(&ScenarioCluster::found(kind)));
             }
         }
     });

@@ -8,7 +8,7 @@ use tenure_raft::{Message, Step, StepKind};
 use tenure_store::LogEntry;
 use tenure_types::Term;
 
-use crate::stage::{Stage, in_plaintext_and_under_tls};
+use crate::stage::{ClusterAndStranger, in_plaintext_and_under_tls};
 use crate::stranger::{Link, put, remembered, step};
 
 /// How long the members may take to close the links of a member that they removed.
@@ -26,7 +26,7 @@ in_plaintext_and_under_tls! {
 
 /// A program with the id and the key of a removed member, and its links from before.
 struct Removed {
-    stage: Stage,
+    stage: ClusterAndStranger,
     at: usize,
     id: u64,
     links: Vec<(usize, Link)>,
@@ -34,7 +34,7 @@ struct Removed {
 
 /// Removes a follower that a program has replaced, with its id and its key, while the program has links to both
 /// others.
-fn removed(mut stage: Stage) -> Removed {
+fn removed(mut stage: ClusterAndStranger) -> Removed {
     let (leader, [at, other]) = stage.roles();
     let (id, claim, speaker) = (stage.id(at), stage.claim(), stage.speaker_of(at));
     stage.cluster.kill(at);
@@ -48,7 +48,7 @@ fn removed(mut stage: Stage) -> Removed {
     Removed { stage, at, id, links: links.into() }
 }
 
-fn a_removed_member_gets_no_link(stage: Stage) {
+fn a_removed_member_gets_no_link(stage: ClusterAndStranger) {
     let Removed { mut stage, at, id, links } = removed(stage);
     drop(links);
     let (claim, speaker) = (stage.claim(), stage.speaker_of(at));
@@ -59,7 +59,7 @@ fn a_removed_member_gets_no_link(stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn a_removed_member_loses_the_links_that_it_has(stage: Stage) {
+fn a_removed_member_loses_the_links_that_it_has(stage: ClusterAndStranger) {
     let Removed { mut stage, links, .. } = removed(stage);
     for (to, mut link) in links {
         assert!(link.is_closed_within(CLOSE), "m{to} keeps the link of a removed member");
@@ -67,7 +67,7 @@ fn a_removed_member_loses_the_links_that_it_has(stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn a_command_of_a_removed_member_is_not_carried_out(stage: Stage) {
+fn a_command_of_a_removed_member_is_not_carried_out(stage: ClusterAndStranger) {
     let Removed { mut stage, links, .. } = removed(stage);
     for (to, mut link) in links {
         // Most members have closed the link by then.
@@ -78,7 +78,7 @@ fn a_command_of_a_removed_member_is_not_carried_out(stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn a_promise_that_a_removed_member_makes_up_stops_no_member(stage: Stage) {
+fn a_promise_that_a_removed_member_makes_up_stops_no_member(stage: ClusterAndStranger) {
     let Removed { mut stage, links, .. } = removed(stage);
     for (to, mut link) in links {
         let (term, index) = (stage.number(to, "term"), stage.number(to, "last") + BEYOND);
@@ -88,7 +88,7 @@ fn a_promise_that_a_removed_member_makes_up_stops_no_member(stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn an_entry_that_a_removed_member_appends_is_not_applied(stage: Stage) {
+fn an_entry_that_a_removed_member_appends_is_not_applied(stage: ClusterAndStranger) {
     let Removed { mut stage, links, .. } = removed(stage);
     let leader = stage.cluster.leader();
     for (to, mut link) in links.into_iter().filter(|(to, _)| *to != leader) {

@@ -19,7 +19,7 @@ pub(crate) const UNKNOWN_ID: u64 = 7;
 /// A name that no member has.
 pub(crate) const STRANGER: &str = "stranger";
 
-pub(crate) struct Stage {
+pub(crate) struct ClusterAndStranger {
     pub(crate) cluster: Cluster,
     pub(crate) stranger: Stranger,
     /// The certificates in the order of the members; `None` in plaintext.
@@ -28,14 +28,14 @@ pub(crate) struct Stage {
     writes: u64,
 }
 
-/// Defines a test for each transport from a function of a [`Stage`].
+/// Defines a test for each transport from a function of a [`ClusterAndStranger`].
 macro_rules! in_plaintext_and_under_tls {
     ($($(#[$doc:meta])* $name:ident;)+) => {
         mod in_plaintext {
-            $($(#[$doc])* #[test] fn $name() { super::$name(crate::stage::Stage::plain()); })+
+            $($(#[$doc])* #[test] fn $name() { super::$name(crate::stage::ClusterAndStranger::plain()); })+
         }
         mod under_tls {
-            $($(#[$doc])* #[test] fn $name() { super::$name(crate::stage::Stage::secured()); })+
+            $($(#[$doc])* #[test] fn $name() { super::$name(crate::stage::ClusterAndStranger::secured()); })+
         }
     };
 }
@@ -73,7 +73,7 @@ impl Transport {
     }
 }
 
-impl Stage {
+impl ClusterAndStranger {
     pub(crate) fn plain() -> Self {
         Self {
             cluster: Cluster::found(3),

@@ -10,7 +10,7 @@ use tenure_raft::{AnnouncedSnapshot, MemberId, Membership, Message, Step, StepKi
 use tenure_store::{LogEntry, LogId};
 use tenure_types::Term;
 
-use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
+use crate::stage::{ClusterAndStranger, UNKNOWN_ID, in_plaintext_and_under_tls};
 use crate::stranger::{Link, put, remembered, step};
 
 /// The distance of made-up indexes and ids from everything that the cluster has.
@@ -29,13 +29,13 @@ in_plaintext_and_under_tls! {
 
 /// A stranger's connection to a member, on which it sends what a link carries. No member gives it a link, so it does
 /// not wait for one.
-fn link(stage: &Stage, to: usize) -> Link {
+fn link(stage: &ClusterAndStranger, to: usize) -> Link {
     let link = stage.stranger.unanswered(stage.port(to), &stage.claim(), UNKNOWN_ID, stage.id(to));
     link.expect("the port takes the connection")
 }
 
 /// Shows that the stranger of the other tests speaks the protocol: with the right id the member understands it.
-fn a_member_that_forwards_a_command_is_understood(mut stage: Stage) {
+fn a_member_that_forwards_a_command_is_understood(mut stage: ClusterAndStranger) {
     let (leader, [down, _]) = stage.roles();
     let (from, to, port) = (stage.id(down), stage.id(leader), stage.port(leader));
     let (claim, speaker) = (stage.claim(), stage.speaker_of(down));
@@ -52,7 +52,7 @@ fn a_member_that_forwards_a_command_is_understood(mut stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn an_unknown_id_gets_no_link(mut stage: Stage) {
+fn an_unknown_id_gets_no_link(mut stage: ClusterAndStranger) {
     let claim = stage.claim();
     for at in 0..3 {
         for from in [UNKNOWN_ID, u64::MAX] {
@@ -63,7 +63,7 @@ fn an_unknown_id_gets_no_link(mut stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn a_command_of_a_stranger_is_not_carried_out(mut stage: Stage) {
+fn a_command_of_a_stranger_is_not_carried_out(mut stage: ClusterAndStranger) {
     for at in 0..3 {
         let forged = [put("forged", "value"), put("tenure/forged", "value")];
         let done = link(&stage, at).command(&forged).expect("the commands are sent");
@@ -73,7 +73,7 @@ fn a_command_of_a_stranger_is_not_carried_out(mut stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn an_admin_request_of_a_stranger_changes_no_members(mut stage: Stage) {
+fn an_admin_request_of_a_stranger_changes_no_members(mut stage: ClusterAndStranger) {
     let (leader, [victim, _]) = stage.roles();
     let victim = stage.id(victim);
     link(&stage, leader).remove(victim).expect("it is sent");
@@ -81,7 +81,7 @@ fn an_admin_request_of_a_stranger_changes_no_members(mut stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn a_promise_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
+fn a_promise_that_a_stranger_makes_up_stops_no_member(mut stage: ClusterAndStranger) {
     let (term, index) = (stage.number(0, "term"), stage.number(0, "last") + BEYOND);
     for at in 0..3 {
         link(&stage, at).say(&Message::Remember(remembered(term, index))).expect("it is sent");
@@ -91,7 +91,7 @@ fn a_promise_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn a_commit_index_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
+fn a_commit_index_that_a_stranger_makes_up_stops_no_member(mut stage: ClusterAndStranger) {
     let (leader, followers) = stage.roles();
     let (term, last) = (stage.number(leader, "term"), stage.number(leader, "last"));
     for at in followers {
@@ -102,7 +102,7 @@ fn a_commit_index_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
     stage.assert_all_serve();
 }
 
-fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: Stage) {
+fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: ClusterAndStranger) {
     let (_, followers) = stage.roles();
     for at in followers {
         // Nothing is written meanwhile, so that the entry fits after the last one.
@@ -125,7 +125,7 @@ fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: Stage) {
     stage.assert_nothing_forged();
 }
 
-fn a_snapshot_that_a_stranger_offers_is_not_taken(mut stage: Stage) {
+fn a_snapshot_that_a_stranger_offers_is_not_taken(mut stage: ClusterAndStranger) {
     let (claim, members) = (stage.claim(), [0, 1, 2].map(|at| stage.id(at)));
     let (term, last) = (stage.number(0, "term"), stage.number(0, "last"));
     let point = LogId { index: last + BEYOND, term };

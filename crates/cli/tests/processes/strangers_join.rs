@@ -12,7 +12,7 @@ use tenure_server::os;
 
 use crate::common::http::{Call, Connection};
 use crate::common::{Cluster, field, free_port, wait};
-use crate::stage::{STRANGER, Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
+use crate::stage::{ClusterAndStranger, STRANGER, UNKNOWN_ID, in_plaintext_and_under_tls};
 use crate::stranger::{Claim, Link, step};
 
 /// The number of joins that fills a cluster of three up to the limit on members.
@@ -49,7 +49,7 @@ fn directory(cluster: &Cluster, at: usize) -> Vec<[String; 4]> {
     })
 }
 
-fn a_join_under_a_voters_id_does_not_change_the_directory(mut stage: Stage) {
+fn a_join_under_a_voters_id_does_not_change_the_directory(mut stage: ClusterAndStranger) {
     let (leader, [victim, _]) = stage.roles();
     let before: Vec<_> = (0..3).map(|at| directory(&stage.cluster, at)).collect();
     let (id, claim) = (stage.id(victim), stage.claim());
@@ -71,7 +71,7 @@ fn a_join_under_a_voters_id_does_not_change_the_directory(mut stage: Stage) {
     }
 }
 
-fn many_joins_of_a_stranger_keep_no_member_out(mut stage: Stage) {
+fn many_joins_of_a_stranger_keep_no_member_out(mut stage: ClusterAndStranger) {
     let (leader, _) = stage.roles();
     let secured = stage.is_secured();
     let said: Vec<_> = (0..JOINS)
@@ -100,13 +100,13 @@ fn many_joins_of_a_stranger_keep_no_member_out(mut stage: Stage) {
 
 /// Real members join with no invitation, with one that was never made, with a valid one, with the same once more, and
 /// with one that has expired.
-fn a_new_member_joins_once_with_an_invitation_and_never_without(mut stage: Stage) {
+fn a_new_member_joins_once_with_an_invitation_and_never_without(mut stage: ClusterAndStranger) {
     let seed = stage.cluster.advertised(0);
     let invitation = stage.cluster.invite("{}");
     let mut guessed = invitation.clone();
     let last = if guessed.pop() == Some('0') { '1' } else { '0' };
     guessed.push(last);
-    let refused = |stage: &mut Stage, more: &[&str], why: &str| {
+    let refused = |stage: &mut ClusterAndStranger, more: &[&str], why: &str| {
         let joining: [&str; 2] = ["--join", &seed];
         let at = stage.start_new_with(&[&joining[..], more].concat());
         let process = stage.cluster.members[at].process.as_mut().unwrap();
@@ -151,7 +151,7 @@ fn a_new_member_joins_once_with_an_invitation_and_never_without(mut stage: Stage
 /// a program that claims the voter's id needs no directory for that.
 #[test]
 fn acknowledgements_under_a_taken_id_make_no_write_acknowledged() {
-    let mut stage = Stage::secured();
+    let mut stage = ClusterAndStranger::secured();
     let (leader, [taken, other]) = stage.roles();
     let (id, leader_id, claim) = (stage.id(taken), stage.id(leader), stage.claim());
     for claim in [None, Some(&claim)] {
@@ -190,7 +190,7 @@ fn acknowledgements_under_a_taken_id_make_no_write_acknowledged() {
 fn acknowledge_everything(
     mut link: Link,
     term: u64,
-    stage: &Stage,
+    stage: &ClusterAndStranger,
     leader: usize,
     stop: &AtomicBool,
 ) {
@@ -208,7 +208,7 @@ fn acknowledge_everything(
 /// In plaintext any program that reaches the port may ask; that cannot be prevented.
 #[test]
 fn the_cluster_id_is_not_told_to_a_stranger_under_tls() {
-    let mut stage = Stage::secured();
+    let mut stage = ClusterAndStranger::secured();
     let claim = stage.claim();
     let wrong = Claim { cluster: "other".to_owned(), ..claim.clone() };
     for at in 0..3 {

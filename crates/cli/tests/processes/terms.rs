@@ -3,7 +3,7 @@
 
 use tenure_raft::{Message, StepKind};
 
-use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
+use crate::stage::{ClusterAndStranger, UNKNOWN_ID, in_plaintext_and_under_tls};
 use crate::stranger::{Link, step};
 
 /// More elections than a cluster holds in its lifetime.
@@ -15,15 +15,15 @@ in_plaintext_and_under_tls! {
     a_far_term_from_a_stranger_bricks_nothing;
 }
 
-fn the_largest_term_from_a_stranger_bricks_nothing(stage: Stage) {
+fn the_largest_term_from_a_stranger_bricks_nothing(stage: ClusterAndStranger) {
     from_a_stranger(stage, |_| u64::MAX);
 }
 
-fn half_of_all_terms_from_a_stranger_brick_nothing(stage: Stage) {
+fn half_of_all_terms_from_a_stranger_brick_nothing(stage: ClusterAndStranger) {
     from_a_stranger(stage, |_| 1 << 63);
 }
 
-fn a_far_term_from_a_stranger_bricks_nothing(stage: Stage) {
+fn a_far_term_from_a_stranger_bricks_nothing(stage: ClusterAndStranger) {
     from_a_stranger(stage, |term| term + FAR);
 }
 
@@ -43,7 +43,7 @@ fn a_far_term_under_a_members_id_bricks_nothing() {
 }
 
 /// A stranger sends a term to every member.
-fn from_a_stranger(mut stage: Stage, forged: impl Fn(u64) -> u64) {
+fn from_a_stranger(mut stage: ClusterAndStranger, forged: impl Fn(u64) -> u64) {
     let (claim, term) = (stage.claim(), forged(stage.number(0, "term")));
     let links =
         [0, 1, 2].map(|at| stage.stranger.hello(stage.port(at), &claim, UNKNOWN_ID, stage.id(at)));
@@ -55,7 +55,7 @@ fn from_a_stranger(mut stage: Stage, forged: impl Fn(u64) -> u64) {
 
 /// A program in plaintext claims a member's id, which plaintext cannot prevent, and sends a term to both others.
 fn from_a_member(forged: impl Fn(u64) -> u64) {
-    let mut stage = Stage::plain();
+    let mut stage = ClusterAndStranger::plain();
     let claim = stage.claim();
     let ids = [0, 1, 2].map(|at| stage.id(at));
     let term = forged(stage.number(0, "term"));
@@ -81,7 +81,7 @@ fn say_in_every_way(link: &mut Link, term: u64) {
     link.say(&Message::Step(Box::new(step(StepKind::Vote, term)))).expect("it is sent");
 }
 
-fn assert_serves_also_after_restarts(stage: &mut Stage) {
+fn assert_serves_also_after_restarts(stage: &mut ClusterAndStranger) {
     stage.assert_all_serve();
     for at in 0..3 {
         stage.cluster.kill(at);

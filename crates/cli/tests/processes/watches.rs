@@ -26,7 +26,7 @@ const SLEEPS_FOR: u64 = 80;
 const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// What the writer and the watchers share.
-struct Stage {
+struct WatchRun {
     members: Vec<SocketAddr>,
     /// The value that each revision wrote, as the writer was told.
     written: Mutex<BTreeMap<u64, String>>,
@@ -38,7 +38,7 @@ struct Stage {
 }
 
 /// Ends all threads when the test ends, in any way.
-struct Ends<'a>(&'a Stage);
+struct Ends<'a>(&'a WatchRun);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
@@ -60,7 +60,7 @@ struct Seen {
 fn watchers_hop_over_killed_leaders_and_see_everything_once_or_are_told() {
     let kills = kills(3);
     let mut cluster = Cluster::found(3);
-    let stage = Stage {
+    let stage = WatchRun {
         members: cluster.addresses(),
         written: Mutex::default(),
         stop: AtomicBool::new(false),
@@ -119,7 +119,7 @@ fn cut(leader: SocketAddr) {
     assert_eq!(connection.call(&call).unwrap().status, 200);
 }
 
-impl Stage {
+impl WatchRun {
     fn newest(&self) -> u64 {
         self.written.lock().unwrap().keys().next_back().copied().unwrap_or(0)
     }

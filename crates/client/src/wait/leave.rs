@@ -7,13 +7,13 @@ use tenure_wire::v1;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::ask::AskOptions;
+use crate::ask::AcquireOptions;
 use crate::error::{Error, strange};
 use crate::held_lease::HeldLease;
 
 /// Leaves the queue, and releases what was granted meanwhile. If any of the locks was enough, each may be the one that
 /// was granted; otherwise the first one stands for all of them.
-pub(super) async fn leave(held: &Arc<HeldLease>, ask: &AskOptions) -> Result<(), Error> {
+pub(super) async fn leave(held: &Arc<HeldLease>, ask: &AcquireOptions) -> Result<(), Error> {
     let many = if ask.any { ask.locks.len() } else { 1 };
     for lock in ask.locks.iter().take(many) {
         if leave_one(held, lock).await? == LeftQueue::Yes {

@@ -10,7 +10,7 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use super::{NotGranted, PlaceCleanup, PlaceLeft, deadline};
-use crate::ask::{AskOptions, WaitLimit};
+use crate::ask::{AcquireOptions, WaitLimit};
 use crate::ask_update::{GrantedAt, at};
 use crate::error::{Error, strange};
 use crate::guard::Lock;
@@ -24,7 +24,7 @@ pub(crate) async fn upgrade(
     lock: &Lock,
     wait: Duration,
 ) -> Result<GrantedAt, Error> {
-    let mut ask = AskOptions::new(vec![lock.name.clone()]);
+    let mut ask = AcquireOptions::new(vec![lock.name.clone()]);
     ask.upgrade = true;
     ask.wait = if wait.is_zero() { WaitLimit::No } else { WaitLimit::For(wait) };
     let until = deadline(&held.shared, &ask);

@@ -8,11 +8,11 @@ use tenure_core::request::{
 use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 use super::access;
-use super::stage::Stage;
+use super::stage::ScriptRun;
 use super::words::{Words, number, span};
 
 /// Encodes the request.
-pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
+pub(super) fn encode(stage: &mut ScriptRun, words: &Words) -> Vec<u8> {
     let mut out = Vec::new();
     let mut send = |id: RequestId<'_>, command: Command<'_>| {
         let principal = words.option("as").unwrap_or("");
@@ -88,7 +88,7 @@ pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
 }
 
 fn actor_command(
-    stage: &mut Stage,
+    stage: &mut ScriptRun,
     name: &str,
     words: &Words,
     send: &mut dyn FnMut(RequestId<'_>, Command<'_>),

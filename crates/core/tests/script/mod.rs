@@ -28,7 +28,7 @@ mod words;
 
 pub(crate) use exercise::exercise;
 pub(crate) use patch::{frames, number_len, rehash, replace_number};
-pub(crate) use stage::Stage;
+pub(crate) use stage::ScriptRun;
 
 /// Plays a script and compares every line with its expectation.
 #[track_caller]
@@ -38,15 +38,15 @@ pub(crate) fn check(script: &str) {
 
 /// Plays a script, compares every line, and returns the final stage.
 #[track_caller]
-pub(crate) fn play(script: &str) -> Stage {
+pub(crate) fn play(script: &str) -> ScriptRun {
     play_at(script, |count_ms| 1_772_421_240_000 + count_ms)
 }
 
 /// Plays a script with entries that carry this wall clock, by their count.
 #[track_caller]
-pub(crate) fn play_at(script: &str, wall: fn(u64) -> u64) -> Stage {
+pub(crate) fn play_at(script: &str, wall: fn(u64) -> u64) -> ScriptRun {
     let lines = parse(script);
-    let mut stage = Stage::new(wall);
+    let mut stage = ScriptRun::new(wall);
     for line in &lines {
         let got = stage.step(line.time_ms, line.action);
         let wanted = line.expected.as_str();

@@ -20,7 +20,7 @@ pub(super) struct Actor {
 }
 
 /// Two machines that apply the same entries, and what the actors were answered.
-pub(crate) struct Stage {
+pub(crate) struct ScriptRun {
     pub(crate) machine: Machine,
     /// Applies the same entries, but is written to a snapshot and read back after every line.
     twin: Machine,
@@ -34,7 +34,7 @@ pub(crate) struct Stage {
     wall: fn(u64) -> u64,
 }
 
-impl Stage {
+impl ScriptRun {
     pub(super) fn new(wall: fn(u64) -> u64) -> Self {
         Self {
             machine: Machine::new(Epoch::default()),

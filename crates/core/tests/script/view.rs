@@ -7,11 +7,11 @@ use tenure_core::{Explained, Filter, Freed, Machine};
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
 
 use super::answer::holder_state;
-use super::stage::Stage;
+use super::stage::ScriptRun;
 use super::words::{Words, number, show_bytes, show_span};
 
 /// Answers a query; `None` if the action is not one.
-pub(super) fn question(machine: &Machine, stage: &Stage, words: &Words) -> Option<String> {
+pub(super) fn question(machine: &Machine, stage: &ScriptRun, words: &Words) -> Option<String> {
     let max = || {
         let max = words.number("max").map(|max| usize::try_from(max).expect("a number"));
         max.unwrap_or(usize::MAX)

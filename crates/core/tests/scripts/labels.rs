@@ -6,7 +6,7 @@ use tenure_core::outcome::Effects;
 use tenure_core::{Filter, Machine};
 use tenure_types::{Epoch, Revision, Term};
 
-use crate::script::{Stage, check, play, play_at};
+use crate::script::{ScriptRun, check, play, play_at};
 
 /// Every kind of end, and a refused deadlock.
 pub(crate) const TOLD: &str = "
@@ -70,7 +70,7 @@ fn the_wall_clock_changes_nothing_but_the_labels() {
     let long: String = (1..=5).map(long).collect();
     let limits = "         0s  limits history_bytes=4096  set\n";
     let script = TOLD.replace("raised\n", &format!("raised\n{limits}{}", long));
-    let stages: Vec<Stage> = clocks.iter().map(|clock| play_at(&script, *clock)).collect();
+    let stages: Vec<ScriptRun> = clocks.iter().map(|clock| play_at(&script, *clock)).collect();
     let first = &stages[0];
     for stage in &stages[1..] {
         // Playing has compared every answer with the script.
@@ -80,7 +80,7 @@ fn the_wall_clock_changes_nothing_but_the_labels() {
         assert_eq!((machine.floor(), machine.revision()), (other.floor(), other.revision()));
         assert_eq!(machine.stats(), other.stats());
         assert_eq!(machine.encode().len(), other.encode().len());
-        let bare = |stage: &Stage| {
+        let bare = |stage: &ScriptRun| {
             batches(stage)
                 .into_iter()
                 .map(|it| (it.revision, it.label.map(|it| it.clock_ms), it.events))
@@ -102,7 +102,7 @@ fn an_entry_with_a_label_below_its_level_is_unreadable_as_it_is_to_older_builds(
     assert_eq!(machine.clock_ms(), 500);
 }
 
-fn batches(stage: &Stage) -> Vec<Batch> {
+fn batches(stage: &ScriptRun) -> Vec<Batch> {
     let floor = stage.machine.floor().max(Revision(1));
     stage.machine.events(floor, Filter::All, 1_000).expect("from the floor on").batches
 }

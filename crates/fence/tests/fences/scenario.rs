@@ -19,7 +19,7 @@ use crate::subject::{FenceReply, Subject};
 use crate::{files, gates, http, object, postgres, redis, sqlite};
 
 /// A fence: sets up data behind it, and runs the scenario on that once.
-type Fence = fn(&Stage, &dyn Fn(&dyn Resource));
+type Fence = fn(&RestoredMember, &dyn Fn(&dyn Resource));
 
 /// Every fence. A new one is added here and to `docs/fencing.md`.
 const EVERY: [(&str, Fence); 9] = [
@@ -74,19 +74,19 @@ impl<S: Subject> Resource for S {
 }
 
 /// A member whose cluster was restored once, and the last token of each lock before that.
-struct Stage {
+struct RestoredMember {
     running: RunningServer,
     before: Vec<Token>,
     _dir: tempfile::TempDir,
 }
 
-impl Drop for Stage {
+impl Drop for RestoredMember {
     fn drop(&mut self) {
         self.running.stop();
     }
 }
 
-impl Stage {
+impl RestoredMember {
     fn set() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let running = run(&dir.path().join("first"));
@@ -144,7 +144,7 @@ async fn connect(running: &RunningServer, name: &str) -> Client {
     builder.timeout(DEADLINE).connect().await.unwrap()
 }
 
-async fn hold(stage: &Stage, name: &str, lock: &str) -> (Client, Guard) {
+async fn hold(stage: &RestoredMember, name: &str, lock: &str) -> (Client, Guard) {
     let client = connect(&stage.running, name).await;
     let guard = client.lock(lock).ttl(TTL).wait(DEADLINE).await.unwrap();
     (client, guard)
@@ -152,7 +152,7 @@ async fn hold(stage: &Stage, name: &str, lock: &str) -> (Client, Guard) {
 
 #[test]
 fn a_holder_that_was_paused_beyond_its_ttl_is_refused_at_every_fence() {
-    let stage = &Stage::set();
+    let stage = &RestoredMember::set();
     std::thread::scope(|scope| {
         for ((name, fence), before) in EVERY.into_iter().zip(&stage.before) {
             scope.spawn(move || {
@@ -162,7 +162,7 @@ fn a_holder_that_was_paused_beyond_its_ttl_is_refused_at_every_fence() {
     });
 }
 
-fn play(stage: &Stage, lock: &str, before: Token, data: &dyn Resource) {
+fn play(stage: &RestoredMember, lock: &str, before: Token, data: &dyn Resource) {
     let written = data.write(lock, before, "before the restore");
     assert_eq!(written, !data.forgets(), "{lock}: no newer holder was here yet");
     let (paused, is_paused) = channel();

@@ -10,12 +10,12 @@ use tenure_types::{Epoch, Quotas};
 use super::*;
 
 /// The access rules of one test, and the identity that they are published to.
-struct Stage {
+struct IdentityHarness {
     access: Access,
     identity: Arc<Identity>,
 }
 
-impl Stage {
+impl IdentityHarness {
     fn new() -> Self {
         let mut stage = Self { access: Access::default(), identity: Arc::default() };
         stage.change(&AccessChange::SetIdentity { enabled: true });
@@ -63,7 +63,7 @@ fn problem(resolved: Result<CallerIdentity, Failure>) -> String {
 
 #[test]
 fn a_key_stands_for_its_principal_until_it_expires_or_is_revoked() {
-    let mut stage = Stage::new();
+    let mut stage = IdentityHarness::new();
     let key = stage.key(None);
     assert_eq!(
         stage.resolve(&key.text).unwrap_or_else(|it| panic!("{it}")).principal().name(),
@@ -83,7 +83,7 @@ fn a_key_stands_for_its_principal_until_it_expires_or_is_revoked() {
 
 #[test]
 fn without_credentials_a_caller_is_anyone_only_while_identity_is_disabled() {
-    let mut stage = Stage::new();
+    let mut stage = IdentityHarness::new();
     let certificate = Some(PeerCertificate::new(b"der"));
     let certificate = Presented { certificate, ..Presented::default() };
     for presented in [Presented::default(), certificate.clone()] {
@@ -99,7 +99,7 @@ fn without_credentials_a_caller_is_anyone_only_while_identity_is_disabled() {
 
 #[test]
 fn the_local_key_stands_for_the_member_and_no_record_can_take_its_id() {
-    let mut stage = Stage::new();
+    let mut stage = IdentityHarness::new();
     let dir = tempfile::tempdir().unwrap();
     let text = |dir: &tempfile::TempDir| {
         let text = std::fs::read_to_string(dir.path().join(local_key::FILE)).unwrap();
@@ -131,7 +131,7 @@ fn equal_rules_are_published_once() {
 #[tokio::test]
 async fn the_work_of_a_caller_ends_with_its_credentials() {
     const LONG: Duration = Duration::from_secs(30);
-    let mut stage = Stage::new();
+    let mut stage = IdentityHarness::new();
     let (key, other) = (stage.key(None), stage.key(None));
     let (caller, stays) =
         (stage.resolve(&key.text).ok().unwrap(), stage.resolve(&other.text).ok().unwrap());
@@ -175,9 +175,9 @@ fn sign_in(identity: &Identity, key: &NewApiKey) -> HeaderMap {
 async fn the_work_of_a_session_of_the_console_ends_with_it() {
     const LONG: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_millis(50);
-    let mut stage = Stage::new();
+    let mut stage = IdentityHarness::new();
     let key = stage.key(None);
-    let caller = |stage: &Stage, headers: &HeaderMap| {
+    let caller = |stage: &IdentityHarness, headers: &HeaderMap| {
         let presented = stage.identity.console().presented(headers, os::now_us())?;
         CallerIdentity::resolve(&stage.identity, presented).ok()
     };
@@ -216,7 +216,7 @@ async fn the_work_of_a_session_of_the_console_ends_with_it() {
 
 #[test]
 fn the_cache_never_outlives_a_change_and_never_mixes_callers() {
-    let mut stage = Stage::new();
+    let mut stage = IdentityHarness::new();
     let key = stage.key(None);
     let (cache, throttle) = (IdentityCache::default(), AuthThrottle::default());
     let with = |texts: &[&str]| {
@@ -227,7 +227,7 @@ fn the_cache_never_outlives_a_change_and_never_mixes_callers() {
         }
         headers
     };
-    let ok = |stage: &Stage, headers: &HeaderMap| {
+    let ok = |stage: &IdentityHarness, headers: &HeaderMap| {
         let resolved = cache.resolve(&stage.identity, headers, None, &throttle);
         resolved.is_ok_and(|it| it.principal().name() == "ana")
     };

@@ -460,13 +460,13 @@ mod tests {
     use tenure_types::{Epoch, Term, Token};
 
     /// A machine and its metrics.
-    struct Stage {
+    struct LockMetricsHarness {
         machine: Machine,
         lock_metrics: LockMetrics,
         shown: Registry,
     }
 
-    impl Stage {
+    impl LockMetricsHarness {
         fn new() -> Self {
             let mut shown = Registry::default();
             let lock_metrics = LockMetrics::default();
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn waits_holds_and_hand_overs_are_timed_from_apply_to_apply() {
-        let mut stage = Stage::new();
+        let mut stage = LockMetricsHarness::new();
         stage.lease(1);
         stage.lease(2);
         stage.run(10_000, acquire(1, "a/b"), true);
@@ -560,7 +560,7 @@ mod tests {
 
     #[test]
     fn after_a_gap_nothing_is_timed_that_may_have_ended_in_it() {
-        let mut stage = Stage::new();
+        let mut stage = LockMetricsHarness::new();
         stage.lease(1);
         stage.lease(2);
         stage.run(10_000, acquire(1, "a/b"), true);
@@ -575,7 +575,7 @@ mod tests {
 
     #[test]
     fn more_prefixes_than_are_told_apart_are_others() {
-        let mut stage = Stage::new();
+        let mut stage = LockMetricsHarness::new();
         stage.lease(1);
         let names: Vec<String> = (0..PREFIXES_MAX + 5).map(|at| format!("p{at}/x")).collect();
         for name in &names {

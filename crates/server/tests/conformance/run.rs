@@ -21,7 +21,7 @@ use crate::metrics::metric_if_any;
 use crate::request::{Api, Ask, Fault, How, Reply, What};
 use crate::script::{Scenario, Step};
 use crate::session::Sessions;
-use crate::stage::Stage;
+use crate::stage::ScenarioNames;
 use crate::ws::Sockets;
 
 /// Every API.
@@ -165,7 +165,7 @@ impl Run {
         scenario: &Scenario,
     ) -> Result<(), String> {
         let ids = (0..self.size).map(|at| self.members.id(at)).collect();
-        let mut stage = Stage::new(prefix, ids);
+        let mut stage = ScenarioNames::new(prefix, ids);
         let mut asking = BTreeMap::new();
         let mut outcome = Ok(());
         for step in scenario.steps.iter().filter(|step| step.is_for(self.api, shape)) {
@@ -202,7 +202,7 @@ impl Run {
         &mut self,
         api: &Arc<dyn Api>,
         step: &Step,
-        stage: &mut Stage,
+        stage: &mut ScenarioNames,
         asking: &mut BTreeMap<String, JoinHandle<Reply>>,
     ) -> Result<(), String> {
         let before = self.state();

@@ -10,7 +10,7 @@ use crate::request::{Ask, Bad, Reported, What};
 use crate::script::{Step, ms};
 
 /// The leases, tokens and revisions of a scenario, by the names in it.
-pub(crate) struct Stage {
+pub(crate) struct ScenarioNames {
     /// The prefix of every name, so that scenarios do not affect each other.
     prefix: String,
     leases: BTreeMap<String, (i64, i64)>,
@@ -22,7 +22,7 @@ pub(crate) struct Stage {
     pub(crate) members: Vec<u64>,
 }
 
-impl Stage {
+impl ScenarioNames {
     pub(crate) fn new(prefix: String, members: Vec<u64>) -> Self {
         let (leases, tokens, written) = Default::default();
         Self { prefix, leases, tokens, written, newest: 0, floor: 0, members }

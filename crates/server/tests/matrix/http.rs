@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use serde_json::{Value, json};
 
 use super::outcome::{Outcome, TTL_0};
-use super::stage::{Column, HIDDEN, Row, Stage};
+use super::stage::{Column, HIDDEN, MatrixMember, Row};
 use crate::client::Client;
 
 /// A request: a path with its query, and a body.
@@ -197,7 +197,7 @@ pub(super) fn request(route: &str, variant: &str, row: &Row) -> Option<HttpReque
 }
 
 /// Sends a request. Of a stream of events only the head is read.
-pub(super) fn ask(stage: &Stage, column: Column, request: &HttpRequest) -> Outcome {
+pub(super) fn ask(stage: &MatrixMember, column: Column, request: &HttpRequest) -> Outcome {
     let HttpRequest { verb, path, body } = request;
     let mut headers = vec![("Authorization", stage.bearer(column).unwrap_or_default())];
     let bytes = if body.is_null() {

@@ -37,13 +37,13 @@ enum Known {
 }
 
 /// A member that requires credentials, and the credentials of the principal `owner`.
-struct Stage {
+struct MethodMember {
     member: Alone,
     http: Client,
     bearer: String,
 }
 
-impl Stage {
+impl MethodMember {
     fn new(known: Known) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let require_identity = known == Known::BySettings;
@@ -123,7 +123,7 @@ fn reason(reply: &Reply) -> String {
 }
 
 async fn no_method_gets_past_the_credentials(known: Known) {
-    let stage = Stage::new(known);
+    let stage = MethodMember::new(known);
     let (mut channel, mut asked) = (stage.channel(), 0);
     let mut wrong = Vec::new();
     for (api, name, requires) in calls() {
@@ -192,7 +192,7 @@ async fn no_method_gets_past_the_credentials_that_the_settings_require() {
 
 /// Writes a key with every method, over gRPC on both versions of HTTP, and checks which writes had an effect.
 async fn a_call_has_an_effect_only_as_post(known: Known) {
-    let stage = Stage::new(known);
+    let stage = MethodMember::new(known);
     let mut channel = stage.channel();
     let path = "/tenure.v1.KeyService/Put";
     for method in METHODS {
@@ -228,7 +228,7 @@ async fn a_grpc_call_has_an_effect_only_as_post_of_a_known_caller() {
 
 #[test]
 fn a_known_caller_is_served_only_with_the_methods_of_a_route() {
-    let stage = Stage::new(Known::ByRules);
+    let stage = MethodMember::new(Known::ByRules);
     let routes: BTreeSet<String> =
         calls().into_iter().filter(|call| call.0 == Api::Http).map(|call| call.1).collect();
     let paths: BTreeSet<&str> =
@@ -247,7 +247,7 @@ fn a_known_caller_is_served_only_with_the_methods_of_a_route() {
 }
 
 /// Asks for a socket with any method. Returns the status of the response.
-fn upgrade(stage: &Stage, method: &str, path: &str, bearer: Option<&str>) -> u16 {
+fn upgrade(stage: &MethodMember, method: &str, path: &str, bearer: Option<&str>) -> u16 {
     use std::io::{BufRead as _, BufReader, Write as _};
 
     let stream = std::net::TcpStream::connect(stage.at()).unwrap();
@@ -267,7 +267,7 @@ fn upgrade(stage: &Stage, method: &str, path: &str, bearer: Option<&str>) -> u16
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_opens_only_as_get_and_serves_nothing_without_credentials() {
     for known in [Known::ByRules, Known::BySettings] {
-        let stage = Stage::new(known);
+        let stage = MethodMember::new(known);
         for route in SOCKETS {
             let path = route.trim_start_matches("GET ");
             for method in METHODS {

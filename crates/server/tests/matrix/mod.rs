@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use self::callers::Credentials;
 use self::outcome::{Outcome, is_expected, names_a_lease};
-use self::stage::{Column, HIDDEN, Row, Stage};
+use self::stage::{Column, HIDDEN, MatrixMember, Row};
 
 /// The APIs, as the reference names them. A request of a session is sent over gRPC and over a WebSocket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -90,7 +90,7 @@ fn variants(api: Api, call: &str) -> &'static [&'static str] {
 
 /// Makes a call; `None` if the matrix does not have it.
 async fn ask(
-    stage: &Stage,
+    stage: &MatrixMember,
     api: Api,
     call: &str,
     variant: &str,
@@ -126,7 +126,7 @@ struct Totals {
 
 /// Makes one call with every caller, and returns the words of the columns of the page.
 async fn cells(
-    stage: &Stage,
+    stage: &MatrixMember,
     (api, call, requires): &(Api, String, String),
     variant: &str,
     totals: &mut Totals,
@@ -167,7 +167,7 @@ async fn cells(
 
 /// Makes every call with every caller. Returns the page.
 async fn page(credentials: Credentials) -> String {
-    let stage = Stage::new(credentials);
+    let stage = MatrixMember::new(credentials);
     let (mut page, mut totals) = (INTRODUCTION.to_owned(), Totals::default());
     let mut last = None;
     let calls = calls();

@@ -5,11 +5,11 @@ use tenure_wire::v1;
 use tenure_wire::v1::access_service_client::AccessServiceClient;
 
 use super::callers::Credentials;
-use super::stage::{Column, Stage, key};
+use super::stage::{Column, MatrixMember, key};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_ends_its_own_credentials_is_told_that_it_has() {
-    let stage = Stage::new(Credentials::Keys);
+    let stage = MatrixMember::new(Credentials::Keys);
     let handle = &stage.member.running.member;
     let (id, bearer) = key(handle, "owner");
     let headers = [("Authorization", &*bearer)];

@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 
 use super::grpc;
 use super::outcome::{LEFT_OUT, NO_EFFECT, Outcome, TTL_0};
-use super::stage::{Column, HIDDEN, Row, Stage};
+use super::stage::{Column, HIDDEN, MatrixMember, Row};
 use crate::bounded::DEADLINE;
 
 pub(super) fn variants(request: &str) -> &'static [&'static str] {
@@ -145,7 +145,7 @@ pub(super) async fn ask_ws(at: SocketAddr, bearer: Option<&str>, asked: &Value) 
 }
 
 /// Upgrades a request to a socket, with the credentials in its header, and sends a message without any.
-pub(super) async fn ask_upgrade(stage: &Stage, column: Column, path: &str) -> Outcome {
+pub(super) async fn ask_upgrade(stage: &MatrixMember, column: Column, path: &str) -> Outcome {
     let (at, bearer) = (stage.at(column), stage.bearer(column));
     let Some(mut socket) = Socket::open(at, path, bearer).await else { return unidentified() };
     if path == "/v1/ws" {
@@ -188,7 +188,7 @@ async fn ask_over(mut socket: Socket, first: &Value, asked: &Value) -> Outcome {
 
 /// Sends a message of the lock socket. A release has no answer: its outcome is what became of the lock.
 pub(super) async fn ask_lock_socket(
-    stage: &Stage,
+    stage: &MatrixMember,
     column: Column,
     message: &str,
     row: &Row,

@@ -106,7 +106,7 @@ impl Column {
 }
 
 /// A member with identity, and the credentials of each column.
-pub(super) struct Stage {
+pub(super) struct MatrixMember {
     pub(super) member: Alone,
     pub(super) http: Client,
     pub(super) credentials: Credentials,
@@ -147,7 +147,7 @@ impl Row {
     }
 }
 
-impl Stage {
+impl MatrixMember {
     pub(super) fn new(credentials: Credentials) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let certified = credentials == Credentials::Certificates;

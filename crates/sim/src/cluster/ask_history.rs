@@ -23,11 +23,11 @@ pub(super) enum Repeats {
 
 /// All asks, by number.
 #[derive(Default)]
-pub(super) struct AskHistory {
-    asks: BTreeMap<u64, TrackedAsk>,
+pub(super) struct AcquireHistory {
+    asks: BTreeMap<u64, TrackedAcquire>,
 }
 
-struct TrackedAsk {
+struct TrackedAcquire {
     repeats: Repeats,
     submissions: usize,
     /// Submissions that were not reported as having no effect.
@@ -37,10 +37,10 @@ struct TrackedAsk {
     suspects: BTreeSet<u64>,
 }
 
-impl AskHistory {
+impl AcquireHistory {
     /// Records that a client submits an ask.
     pub(super) fn submit(&mut self, ask: u64, submission: u64, repeats: Repeats) {
-        let found = self.asks.entry(ask).or_insert_with(|| TrackedAsk {
+        let found = self.asks.entry(ask).or_insert_with(|| TrackedAcquire {
             repeats,
             submissions: 0,
             open: BTreeSet::new(),

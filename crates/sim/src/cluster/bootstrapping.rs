@@ -90,7 +90,7 @@ pub(super) fn bootstrap(
     while let Some((at_us, step)) = scene.queue.pop() {
         scene.now_us = at_us;
         ensure(at_us < LIMIT_US, "N10", || "the initial members agree on no cluster".into())?;
-        scene.happen(step, faults)?;
+        scene.handle_event(step, faults)?;
         if scene.initial_members.iter().all(|it| it.agreed.is_some() && it.up) {
             break;
         }
@@ -109,7 +109,7 @@ pub(super) fn bootstrap(
 }
 
 impl Scene<'_> {
-    fn happen(
+    fn handle_event(
         &mut self,
         step: BootstrapStep,
         faults: &mut FaultCounts,

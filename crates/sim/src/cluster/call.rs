@@ -69,7 +69,7 @@ pub(super) struct GiveBack {
 
 impl SimCluster {
     /// Something reaches an acquire at its member.
-    pub(super) fn call_hears(
+    pub(super) fn handle_call_input(
         &mut self,
         member: usize,
         boot: u64,
@@ -80,7 +80,7 @@ impl SimCluster {
         if target.boot != boot || !target.is_up() {
             // A request that finds no member has no effect. Everything else ended with the process.
             return match input {
-                CallInput::Begin(request) => self.call_over(request.caller, call),
+                CallInput::Begin(request) => self.handle_call_end(request.caller, call),
                 _ => Ok(()),
             };
         }
@@ -110,7 +110,7 @@ impl SimCluster {
                 if hosted.give_back == Some(batch) {
                     AcquireInput::Abandoned(answer)
                 } else {
-                    self.call_answered(hosted.caller, &answer);
+                    self.handle_call_answer(hosted.caller, &answer);
                     AcquireInput::Answered(answer)
                 }
             }
@@ -144,7 +144,7 @@ impl SimCluster {
         let Some(permit) = admitted else {
             self.faults.count("overloaded");
             self.reply_to_caller(caller, call, Err(NodeFailure::Overloaded));
-            return self.call_over(caller, call);
+            return self.handle_call_end(caller, call);
         };
         let id = RequestId::Key(&key);
         let pending = PendingAcquire::new(Principal::anyone(), id, terms, local_us);
@@ -212,7 +212,7 @@ impl SimCluster {
                         self.reply_to_caller(caller, call, reply);
                     } else {
                         self.faults.count("call_not_told");
-                        self.connection_lost(caller, call);
+                        self.handle_connection_loss(caller, call);
                     }
                     next
                 }
@@ -245,7 +245,7 @@ impl SimCluster {
             let caller = hosted.caller;
             process.host.calls.remove(&call);
             self.leave(member, Routed::Close(call));
-            return self.call_over(caller, call);
+            return self.handle_call_end(caller, call);
         }
         let wake_us = hosted.pending.wake_us();
         if wake_us != u64::MAX {
@@ -275,7 +275,7 @@ impl SimCluster {
             Some(Ok(Outcome { result: Ok(Answer::Abandoned { released }), .. })) => {
                 let kind = if *released { "call_taken_back" } else { "call_left_to_a_retry" };
                 self.faults.count(kind);
-                self.caller_gave_back(caller);
+                self.note_given_back(caller);
             }
             // Older rules do not know the command, or the cluster had no leader in time: the lease frees the lock.
             _ => self.callers[caller].spoil(),
@@ -284,7 +284,7 @@ impl SimCluster {
     }
 
     /// The acquires at a member end with its process: no caller learns of it, and nothing is taken back.
-    pub(super) fn calls_lost(&mut self, member: usize) {
+    pub(super) fn end_calls_at(&mut self, member: usize) {
         let Some(process) = &self.sim_members[member].process else { return };
         let calls: Vec<_> =
             process.host.calls.iter().map(|(call, hosted)| (*call, hosted.caller)).collect();

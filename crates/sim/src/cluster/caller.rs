@@ -110,7 +110,7 @@ impl SimCaller {
 }
 
 impl SimCluster {
-    pub(super) fn caller_acts(&mut self, caller: usize) -> CheckResult {
+    pub(super) fn step_caller(&mut self, caller: usize) -> CheckResult {
         let next_us = self.now_us + self.rng.u64(30..250) * MS;
         self.queue.push(next_us, SimEvent::Caller { caller });
         let now_us = self.now_us;
@@ -123,11 +123,11 @@ impl SimCluster {
         let one = &mut self.callers[caller];
         if one.lease.is_none() {
             if one.granting_until_us <= now_us {
-                self.caller_grants(caller);
+                self.grant_caller_lease(caller);
             }
             return Ok(());
         }
-        self.caller_renews(caller);
+        self.renew_caller_lease(caller);
         let one = &mut self.callers[caller];
         if let Some(until_us) = one.releasing_until_us {
             if until_us <= now_us {
@@ -138,16 +138,16 @@ impl SimCluster {
         }
         if one.hold.is_some() {
             if self.rng.u8(0..3) == 0 {
-                self.caller_releases(caller);
+                self.release_caller_lock(caller);
             }
             return Ok(());
         }
-        self.caller_wants(caller);
+        self.choose_next_want(caller);
         Ok(())
     }
 
     /// The caller goes on with what it wants, wants something else, or nothing for now.
-    fn caller_wants(&mut self, caller: usize) {
+    fn choose_next_want(&mut self, caller: usize) {
         let now_us = self.now_us;
         let one = &mut self.callers[caller];
         if let Some(under_way) = one.want.as_ref().and_then(|want| want.call.as_ref()) {
@@ -251,7 +251,11 @@ impl SimCluster {
     }
 
     /// The ask of a call has an answer at its member.
-    pub(super) fn call_answered(&mut self, caller: usize, answer: &Result<Outcome, NodeFailure>) {
+    pub(super) fn handle_call_answer(
+        &mut self,
+        caller: usize,
+        answer: &Result<Outcome, NodeFailure>,
+    ) {
         let one = &mut self.callers[caller];
         let handle = match answer {
             Ok(Outcome { result: Ok(Answer::Acquired(it)), .. }) => it.lease.handle,
@@ -266,13 +270,13 @@ impl SimCluster {
     }
 
     /// The member has nothing to do any more for a call.
-    pub(super) fn call_over(&mut self, caller: usize, call: SessionId) -> CheckResult {
+    pub(super) fn handle_call_end(&mut self, caller: usize, call: SessionId) -> CheckResult {
         self.callers[caller].open.remove(&call);
         self.check_nothing_left(caller)
     }
 
     /// The caller finds that the connection of its call has ended without a reply.
-    pub(super) fn connection_lost(&mut self, caller: usize, call: SessionId) {
+    pub(super) fn handle_connection_loss(&mut self, caller: usize, call: SessionId) {
         if let Some(want) = &mut self.callers[caller].want {
             want.call.take_if(|under_way| under_way.call == call);
         }
@@ -301,7 +305,7 @@ impl SimCluster {
     }
 
     /// A reply reaches its caller.
-    pub(super) fn caller_hears(
+    pub(super) fn handle_caller_reply(
         &mut self,
         caller: usize,
         call: SessionId,
@@ -342,7 +346,7 @@ impl SimCluster {
     }
 
     /// An acquire of this caller was taken back: from now on it is worth looking whether anything is left.
-    pub(super) fn caller_gave_back(&mut self, caller: usize) {
+    pub(super) fn note_given_back(&mut self, caller: usize) {
         if let Some(lease) = &mut self.callers[caller].lease {
             lease.gave_back = true;
         }

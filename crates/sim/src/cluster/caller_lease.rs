@@ -23,7 +23,7 @@ pub(super) enum SingleCall {
 }
 
 impl SimCluster {
-    pub(super) fn caller_grants(&mut self, caller: usize) {
+    pub(super) fn grant_caller_lease(&mut self, caller: usize) {
         let id = LeaseId::new(self.rng.u64(1..1 << 40)).expect("positive and small");
         let ttl_ms = [3_000, 6_000, 12_000][self.rng.usize(0..3)];
         let new = NewLease { id, ttl_ms, client: "caller", metadata: b"" };
@@ -34,7 +34,7 @@ impl SimCluster {
         self.single_call(caller, Command::GrantLease(new), single);
     }
 
-    pub(super) fn caller_renews(&mut self, caller: usize) {
+    pub(super) fn renew_caller_lease(&mut self, caller: usize) {
         let now_us = self.now_us;
         let Some(lease) = &mut self.callers[caller].lease else { return };
         if now_us >= lease.renewed_us.max(lease.c0_us) + lease.ttl_ms * MS / 8 {
@@ -46,7 +46,7 @@ impl SimCluster {
     }
 
     /// Releases the lock. The caller has stopped its work before.
-    pub(super) fn caller_releases(&mut self, caller: usize) {
+    pub(super) fn release_caller_lock(&mut self, caller: usize) {
         let until_us = self.now_us + SINGLE_US;
         let one = &mut self.callers[caller];
         let (Some(CallerHold { lock, token }), Some(lease)) = (one.hold.take(), &one.lease) else {

@@ -220,7 +220,7 @@ impl SimSession {
 
 impl SimCluster {
     /// Delivers a message to its client.
-    pub(super) fn client_hears(
+    pub(super) fn handle_client_replies(
         &mut self,
         stream: ClientStream,
         replies: Vec<SessionReply>,
@@ -240,10 +240,10 @@ impl SimCluster {
             match reply {
                 SessionReply::Answer { id, outcome } => {
                     failed |= outcome.is_err();
-                    self.on_answer(stream, id, outcome)?;
+                    self.handle_answer(stream, id, outcome)?;
                 }
-                SessionReply::Notice { notice, id } => self.on_notice(stream, notice, id)?,
-                SessionReply::ReadOver { read } => self.read_over(stream.client, read),
+                SessionReply::Notice { notice, id } => self.handle_notice(stream, notice, id)?,
+                SessionReply::ReadOver { read } => self.handle_read_end(stream.client, read),
                 SessionReply::Leader => self.faults.count("leader_told"),
             }
         }
@@ -254,7 +254,7 @@ impl SimCluster {
         Ok(())
     }
 
-    fn on_answer(
+    fn handle_answer(
         &mut self,
         stream: ClientStream,
         id: u64,
@@ -270,10 +270,10 @@ impl SimCluster {
             return Err(InvariantViolation::new("N1", detail));
         };
         match outcome {
-            Ok(outcome) => self.on_outcome(stream, id, attempt.op, attempt.sent_us, outcome),
+            Ok(outcome) => self.handle_outcome(stream, id, attempt.op, attempt.sent_us, outcome),
             Err(_) if attempt.given_up => Ok(()),
             Err(_) => {
-                self.on_failure(stream.client, attempt.op);
+                self.handle_failure(stream.client, attempt.op);
                 Ok(())
             }
         }
@@ -281,7 +281,7 @@ impl SimCluster {
 
     /// Handles a command without an outcome: sends it again if that is allowed, or gives it up. A client that waits for
     /// its place always asks again, as the SDK does: until it is answered in this session, it may miss the grant.
-    pub(super) fn on_failure(&mut self, client: usize, op: Op) {
+    pub(super) fn handle_failure(&mut self, client: usize, op: Op) {
         let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
         let one = &mut self.clients[client];
         let waits = one.waiting.as_ref().is_some_and(|waiting| waiting.op.ask == op.ask);
@@ -296,7 +296,7 @@ impl SimCluster {
         }
     }
 
-    fn on_outcome(
+    fn handle_outcome(
         &mut self,
         stream: ClientStream,
         request: u64,
@@ -397,7 +397,7 @@ impl SimCluster {
         self.check_overlap(stream.client, lock)
     }
 
-    fn on_notice(&mut self, stream: ClientStream, notice: Notice, id: u64) -> CheckResult {
+    fn handle_notice(&mut self, stream: ClientStream, notice: Notice, id: u64) -> CheckResult {
         let one = &mut self.clients[stream.client];
         let (lease, revision) = match &notice {
             Notice::Granted { lease, revision, .. }

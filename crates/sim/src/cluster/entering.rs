@@ -93,17 +93,17 @@ impl SimCluster {
     }
 
     /// A member answers a request to join, of a new member or of a stranger.
-    pub(super) fn join_answered(
+    pub(super) fn handle_join_answer(
         &mut self,
         from: usize,
         join: JoinId,
         answer: Control,
     ) -> CheckResult {
         if let Some(member) = self.survivor_joins.remove(&join.0) {
-            return self.survivor_answered(member, &answer);
+            return self.check_survivor_answer(member, &answer);
         }
         if let Some((member, boot, of)) = self.standings.remove(&join.0) {
-            return self.standing_answered(from, member, boot, of, answer);
+            return self.handle_standing_answer(from, member, boot, of, answer);
         }
         let Some(member) = self.joins.remove(&join.0) else {
             self.faults.count("join_answered");

@@ -176,7 +176,7 @@ impl SimCluster {
         };
         process.log_writer.end_sync(took_us);
         if waits {
-            return self.synced(member, boot);
+            return self.handle_sync_end(member, boot);
         }
         let at_us = self.now_us + self.rng.u64(0..300);
         self.queue.push(at_us, SimEvent::Synced { member, boot });
@@ -184,7 +184,7 @@ impl SimCluster {
     }
 
     /// Hands the result of a sync to the event loop, and begins the next sync.
-    pub(super) fn synced(&mut self, member: usize, boot: u64) -> CheckResult {
+    pub(super) fn handle_sync_end(&mut self, member: usize, boot: u64) -> CheckResult {
         let target = &mut self.sim_members[member];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
             return Ok(());
@@ -269,11 +269,11 @@ impl SimCluster {
     /// Ends a process: its connections and sessions are gone.
     pub(super) fn end(&mut self, member: usize, how: Restart) {
         let was_up = self.sim_members[member].is_up();
-        self.calls_lost(member);
+        self.end_calls_at(member);
         self.sim_members[member].crash(how);
         if was_up {
             self.break_all(member);
-            self.sessions_lost(member);
+            self.end_sessions_at(member);
         }
     }
 }

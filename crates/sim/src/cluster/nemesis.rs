@@ -152,7 +152,7 @@ impl Nemesis {
 }
 
 impl SimCluster {
-    pub(super) fn strike(&mut self) -> CheckResult {
+    pub(super) fn inject_fault(&mut self) -> CheckResult {
         if self.nemesis.healed {
             return Ok(());
         }
@@ -226,7 +226,7 @@ impl SimCluster {
             FaultKind::Lie => self.begin_lie(member),
             FaultKind::BackUp => self.back_up(member),
             FaultKind::LoseAll => self.lose_all(),
-            FaultKind::Above(trouble) => self.make_trouble(trouble, member)?,
+            FaultKind::Above(trouble) => self.inject_node_fault(trouble, member)?,
         }
         self.watch_links();
         Ok(())

@@ -68,7 +68,7 @@ pub(super) const ALL: [NodeFault; 22] = [
 ];
 
 impl SimCluster {
-    pub(super) fn make_trouble(&mut self, trouble: NodeFault, member: usize) -> CheckResult {
+    pub(super) fn inject_node_fault(&mut self, trouble: NodeFault, member: usize) -> CheckResult {
         let client = self.rng.usize(0..self.clients.len());
         match trouble {
             NodeFault::CutSession => self.cut_session(client),

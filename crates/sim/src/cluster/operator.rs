@@ -65,7 +65,7 @@ impl SimCluster {
     }
 
     /// Lets time pass for an operation.
-    pub(super) fn operation_due(
+    pub(super) fn handle_operation_timer(
         &mut self,
         member: usize,
         boot: u64,
@@ -84,7 +84,7 @@ impl SimCluster {
     }
 
     /// A step of an operation has its result.
-    pub(super) fn operation_hears(
+    pub(super) fn handle_operation_result(
         &mut self,
         member: usize,
         operation: u64,
@@ -94,7 +94,7 @@ impl SimCluster {
     }
 
     /// A write has its result, which may be that of an operation.
-    pub(super) fn operation_wrote(
+    pub(super) fn handle_operation_write(
         &mut self,
         member: usize,
         batch: u64,
@@ -105,7 +105,7 @@ impl SimCluster {
         let found = operations.iter().find(|(_, it)| it.writes == Some(batch));
         let Some(operation) = found.map(|(operation, _)| *operation) else { return Ok(()) };
         let outcome = outcomes.into_iter().next().unwrap_or(Err(NodeFailure::Unknown));
-        self.operation_hears(member, operation, ReconfigureInput::Written(outcome))
+        self.handle_operation_result(member, operation, ReconfigureInput::Written(outcome))
     }
 
     /// Every operation at a member learns that another member leads, or that this one was removed.
@@ -117,7 +117,7 @@ impl SimCluster {
         let Some(process) = &self.sim_members[member].process else { return Ok(()) };
         let operations: Vec<u64> = process.host.operations.keys().copied().collect();
         for operation in operations {
-            self.operation_hears(member, operation, input.clone())?;
+            self.handle_operation_result(member, operation, input.clone())?;
         }
         Ok(())
     }
@@ -146,18 +146,18 @@ impl SimCluster {
                 Some(ReconfigureOutput::Done(result)) => {
                     let hosted = process.host.operations.remove(&operation);
                     let request = hosted.expect("it has just stepped").request;
-                    return self.operated_so(operation, &request, result);
+                    return self.check_operation_result(operation, &request, result);
                 }
                 Some(ReconfigureOutput::View(ReadConsistency::Stale)) => {
                     let view = Box::new(ClusterView::of(&process.node));
                     step = OperationStep::Input(ReconfigureInput::Viewed(Ok(view)));
                 }
                 Some(ReconfigureOutput::View(fresh)) => {
-                    self.operation_reads(member, operation, fresh, deadline_us);
+                    self.start_operation_read(member, operation, fresh, deadline_us);
                     return Ok(());
                 }
                 Some(ReconfigureOutput::Write(request)) => {
-                    self.operation_writes(member, operation, request, deadline_us);
+                    self.start_operation_write(member, operation, request, deadline_us);
                     return Ok(());
                 }
                 Some(ReconfigureOutput::Admin(request)) => {
@@ -180,7 +180,7 @@ impl SimCluster {
         Ok(())
     }
 
-    fn operation_reads(
+    fn start_operation_read(
         &mut self,
         member: usize,
         operation: u64,
@@ -202,7 +202,7 @@ impl SimCluster {
         self.give(member, boot, Input::Read { read, principal, fresh, deadline_us });
     }
 
-    fn operation_writes(
+    fn start_operation_write(
         &mut self,
         member: usize,
         operation: u64,
@@ -250,7 +250,7 @@ impl SimCluster {
     }
 
     /// N12: what an operator is told is so.
-    fn operated_so(
+    fn check_operation_result(
         &mut self,
         operation: u64,
         request: &Reconfiguration,

@@ -17,7 +17,7 @@ use tenure_raft::FIRST;
 use tenure_store::{LogEntry, LogId};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
-use super::ask_history::AskHistory;
+use super::ask_history::AcquireHistory;
 use super::call_history::CallHistory;
 use super::invited::InvitationHistory;
 use super::restoring::FormerHolds;
@@ -102,7 +102,7 @@ pub(super) struct Oracle {
     pace_us: Option<i128>,
     stamp: Option<Stamp>,
     /// The requests of clients, and their results.
-    pub(super) asked: AskHistory,
+    pub(super) asked: AcquireHistory,
     /// The acquires of callers without a session.
     pub(super) calls: CallHistory,
     /// The invitations that members have used.
@@ -133,7 +133,7 @@ impl Oracle {
             sent: BTreeMap::new(),
             pace_us: None,
             stamp: None,
-            asked: AskHistory::default(),
+            asked: AcquireHistory::default(),
             calls: CallHistory::default(),
             invitations: InvitationHistory::default(),
             leaders: BTreeMap::new(),

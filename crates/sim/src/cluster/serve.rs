@@ -111,7 +111,7 @@ impl SimCluster {
                 match waited.and_then(|it| it.operation) {
                     Some(operation) => {
                         let input = ReconfigureInput::Changed(result);
-                        self.operation_hears(member, operation, input)
+                        self.handle_operation_result(member, operation, input)
                     }
                     None => Ok(()),
                 }
@@ -148,7 +148,7 @@ impl SimCluster {
             | Output::FinishTransfer { .. }) => {
                 let stalled_us = self.sim_members[member].snapshots_stalled_until_us;
                 if self.now_us >= stalled_us {
-                    return self.transfer_part(member, output);
+                    return self.perform_transfer_step(member, output);
                 }
                 self.faults.count("transfer_stalled");
                 let (boot, step) = (self.sim_members[member].boot, Box::new(output));
@@ -161,7 +161,7 @@ impl SimCluster {
             }
             Output::JoinAnswer { join, answer } => {
                 self.trace(|| format!("{member} answers {join:?}: {answer:?}"));
-                self.join_answered(member, join, *answer)
+                self.handle_join_answer(member, join, *answer)
             }
             Output::TransferEnded { .. } => {
                 self.faults.count("transfer_ended");
@@ -332,10 +332,14 @@ impl SimCluster {
         })?;
         self.faults.count("read");
         match found.reader {
-            Reader::Session(stream) => self.session_read_over(stream, read.0),
+            Reader::Session(stream) => self.handle_session_read_end(stream, read.0),
             Reader::Operation(operation) => {
                 let view = Box::new(ClusterView::of(&process.node));
-                self.operation_hears(member, operation, ReconfigureInput::Viewed(Ok(view)))?;
+                self.handle_operation_result(
+                    member,
+                    operation,
+                    ReconfigureInput::Viewed(Ok(view)),
+                )?;
             }
             Reader::Backup => self.backed_up(member),
         }
@@ -354,9 +358,13 @@ impl SimCluster {
         self.log(member, "a read failed")?;
         self.trace(|| format!("{read:?} at {member} failed: {failure}"));
         match found.reader {
-            Reader::Session(stream) => self.session_read_over(stream, read.0),
+            Reader::Session(stream) => self.handle_session_read_end(stream, read.0),
             Reader::Operation(operation) => {
-                self.operation_hears(member, operation, ReconfigureInput::Viewed(Err(failure)))?;
+                self.handle_operation_result(
+                    member,
+                    operation,
+                    ReconfigureInput::Viewed(Err(failure)),
+                )?;
             }
             Reader::Backup => {}
         }

@@ -245,9 +245,9 @@ impl SimCluster {
             }
             None => {
                 self.probed(number, &outcomes);
-                self.raise_answered(number, &outcomes)?;
+                self.handle_raise_answer(number, &outcomes)?;
                 self.called(number, &outcomes)?;
-                self.operation_wrote(member, number, outcomes)?;
+                self.handle_operation_write(member, number, outcomes)?;
             }
         }
         Ok(())

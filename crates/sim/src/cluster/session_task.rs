@@ -121,7 +121,7 @@ impl SessionTask {
 
 impl SimCluster {
     /// Takes a message of a client at its member.
-    pub(super) fn on_client_message(&mut self, stream: ClientStream, said: ClientMessage) {
+    pub(super) fn handle_client_message(&mut self, stream: ClientStream, said: ClientMessage) {
         let target = &self.sim_members[stream.member];
         if target.boot != stream.boot || !target.is_up() {
             return;
@@ -181,7 +181,7 @@ impl SimCluster {
     }
 
     /// A read of a session has ended.
-    pub(super) fn session_read_over(&mut self, stream: ClientStream, read: u64) {
+    pub(super) fn handle_session_read_end(&mut self, stream: ClientStream, read: u64) {
         let Some(process) = &mut self.sim_members[stream.member].process else { return };
         let Some(task) = process.host.tasks.get_mut(&stream.id) else { return };
         task.read.push(read);

@@ -66,7 +66,7 @@ impl SimCluster {
     }
 
     /// A member answers such a question. The answer may be lost, or come from something else at that address.
-    pub(super) fn standing_answered(
+    pub(super) fn handle_standing_answer(
         &mut self,
         from: usize,
         member: usize,
@@ -80,7 +80,7 @@ impl SimCluster {
         })?;
         self.trace(|| format!("{member} asks {from} about its standing: {answer:?}"));
         if self.sim_members[from].lineage != self.sim_members[member].lineage {
-            self.survivor_answered(member, &answer)?;
+            self.check_survivor_answer(member, &answer)?;
         }
         if !self.reaches(from, member) || self.is_lost() {
             self.faults.count("standing_lost");

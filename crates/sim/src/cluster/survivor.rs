@@ -89,7 +89,7 @@ impl SimCluster {
     }
 
     /// A survivor asks a member of the restored cluster to add it, at times with an invitation.
-    pub(super) fn survivor_joins(&mut self, member: usize) {
+    pub(super) fn join_survivor(&mut self, member: usize) {
         if self.nemesis.healed || !self.is_survivor(member) || self.sim_members[member].dead {
             return;
         }
@@ -112,7 +112,7 @@ impl SimCluster {
     }
 
     /// N10: the restored cluster refuses what a survivor asks for, and does not tell it that it was removed.
-    pub(super) fn survivor_answered(&mut self, member: usize, answer: &Control) -> CheckResult {
+    pub(super) fn check_survivor_answer(&mut self, member: usize, answer: &Control) -> CheckResult {
         self.faults.count("survivor_refused");
         ensure(matches!(answer, Control::Refused(_)), "N10", || {
             format!("{member} of the former cluster asks the restored one, and hears {answer:?}")

@@ -11,7 +11,7 @@ use crate::invariant::CheckResult;
 
 impl SimCluster {
     /// Does one step of a transfer, and reports it.
-    pub(super) fn transfer_part(&mut self, member: usize, output: Output) -> CheckResult {
+    pub(super) fn perform_transfer_step(&mut self, member: usize, output: Output) -> CheckResult {
         let boot = self.sim_members[member].boot;
         let Some(process) = &mut self.sim_members[member].process else { return Ok(()) };
         let input = match output {

@@ -65,7 +65,7 @@ impl SimCluster {
     }
 
     /// N12: a level that is reported as raised is in force.
-    pub(super) fn raise_answered(&mut self, number: u64, outcomes: &Outcomes) -> CheckResult {
+    pub(super) fn handle_raise_answer(&mut self, number: u64, outcomes: &Outcomes) -> CheckResult {
         let Some(level) = self.raises.remove(&number) else { return Ok(()) };
         for outcome in outcomes {
             let refused = match outcome {

@@ -99,10 +99,10 @@ impl SimCluster {
         }
     }
 
-    pub(super) fn arrive(&mut self, from: usize, to: usize, packet: Packet) -> CheckResult {
+    pub(super) fn deliver_packet(&mut self, from: usize, to: usize, packet: Packet) -> CheckResult {
         let cut = self.in_flight_lost && self.network.is_cut(from, to);
         if cut || !self.sim_members[to].is_up() {
-            self.snapshot_lost(from, to, &packet);
+            self.report_snapshot_loss(from, to, &packet);
             return Ok(());
         }
         self.mix(packet.trace());
@@ -146,7 +146,7 @@ impl SimCluster {
     }
 
     /// Reports the end of a snapshot whose stream broke: every snapshot sent ends in a report.
-    fn snapshot_lost(&mut self, from: usize, to: usize, packet: &Packet) {
+    fn report_snapshot_loss(&mut self, from: usize, to: usize, packet: &Packet) {
         if let Packet::Snapshot { .. } = packet {
             let (boot, to) = (self.sim_members[from].boot, self.sim_members[to].id);
             let at_us = self.now_us + 300 * MS;

@@ -23,7 +23,7 @@ use crate::invariant::CheckResult;
 const TRY_US: u64 = 500 * MS;
 
 impl SimCluster {
-    pub(super) fn client_acts(&mut self, client: usize) -> CheckResult {
+    pub(super) fn step_client(&mut self, client: usize) -> CheckResult {
         let think_us = self.rng.u64(20..300) * MS;
         let one = &mut self.clients[client];
         let next_us = (self.now_us + think_us).max(one.asleep_until_us);
@@ -73,7 +73,7 @@ impl SimCluster {
         if ops.is_empty() {
             return;
         }
-        ops.into_iter().for_each(|op| self.on_failure(client, op));
+        ops.into_iter().for_each(|op| self.handle_failure(client, op));
         if self.rng.bool() {
             self.cut_session(client);
         }
@@ -88,7 +88,7 @@ impl SimCluster {
         let ops = attempts.into_values().filter(|attempt| !attempt.given_up);
         let ops: Vec<Op> = ops.map(|attempt| attempt.op).collect();
         one.reading = None;
-        ops.into_iter().for_each(|op| self.on_failure(client, op));
+        ops.into_iter().for_each(|op| self.handle_failure(client, op));
         // The member may notice late, or not before the client is back.
         let late_us = if self.rng.bool() { self.rng.u64(MS..S) } else { self.rng.u64(0..10 * S) };
         let (stream, said) = (session.stream, ClientMessage::Close);
@@ -96,7 +96,7 @@ impl SimCluster {
     }
 
     /// Ends the sessions at a member that has ended; each client notices sooner or later.
-    pub(super) fn sessions_lost(&mut self, member: usize) {
+    pub(super) fn end_sessions_at(&mut self, member: usize) {
         for client in 0..self.clients.len() {
             let session = self.clients[client].session.as_ref();
             let Some(stream) = session.map(|it| it.stream).filter(|it| it.member == member) else {
@@ -107,7 +107,7 @@ impl SimCluster {
         }
     }
 
-    pub(super) fn session_lost(&mut self, stream: ClientStream) {
+    pub(super) fn handle_session_loss(&mut self, stream: ClientStream) {
         let session = self.clients[stream.client].session.as_ref();
         if session.is_some_and(|session| session.stream == stream) {
             self.cut_session(stream.client);
@@ -169,7 +169,7 @@ impl SimCluster {
         self.send_to_member(client, ClientMessage::Read { read, fresh, within_us });
     }
 
-    pub(super) fn read_over(&mut self, client: usize, read: u64) {
+    pub(super) fn handle_read_end(&mut self, client: usize, read: u64) {
         self.clients[client].reading.take_if(|(number, _)| *number == read);
     }
 

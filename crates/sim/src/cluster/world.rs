@@ -342,21 +342,21 @@ impl SimCluster {
             }
             self.now_us = at_us;
             self.oracle.now_us = at_us;
-            self.happen(event)?;
+            self.handle_event(event)?;
         }
         self.now_us = end_us;
         Ok(())
     }
 
-    fn happen(&mut self, event: SimEvent) -> CheckResult {
+    fn handle_event(&mut self, event: SimEvent) -> CheckResult {
         self.mix_message(&event);
         match event {
             SimEvent::Turn { member, boot } => self.turn(member, boot),
-            SimEvent::Arrive { from, to, packet } => self.arrive(from, to, packet),
+            SimEvent::Arrive { from, to, packet } => self.deliver_packet(from, to, packet),
             SimEvent::Sync { member, boot, took_us, waits } => {
                 self.sync(member, boot, took_us, waits)
             }
-            SimEvent::Synced { member, boot } => self.synced(member, boot),
+            SimEvent::Synced { member, boot } => self.handle_sync_end(member, boot),
             SimEvent::Prepare { member, boot } => {
                 self.prepare(member, boot);
                 Ok(())
@@ -371,7 +371,7 @@ impl SimCluster {
             }
             SimEvent::Save { .. } => Ok(()),
             SimEvent::Transfer { member, boot, step } if self.sim_members[member].boot == boot => {
-                self.transfer_part(member, *step)
+                self.perform_transfer_step(member, *step)
             }
             SimEvent::Transfer { .. } => Ok(()),
             SimEvent::Sent { member, boot, to, saved } => {
@@ -394,26 +394,28 @@ impl SimCluster {
                 Ok(())
             }
             SimEvent::Said { stream, said } => {
-                self.on_client_message(stream, said);
+                self.handle_client_message(stream, said);
                 Ok(())
             }
             SimEvent::Session { stream } => self.run_session(stream),
-            SimEvent::Mail { stream, replies } => self.client_hears(stream, replies),
+            SimEvent::Mail { stream, replies } => self.handle_client_replies(stream, replies),
             SimEvent::Cut { stream } => {
-                self.session_lost(stream);
+                self.handle_session_loss(stream);
                 Ok(())
             }
-            SimEvent::Client { client } => self.client_acts(client),
-            SimEvent::Caller { caller } => self.caller_acts(caller),
+            SimEvent::Client { client } => self.step_client(client),
+            SimEvent::Caller { caller } => self.step_caller(caller),
             SimEvent::Call { member, boot, call, input } => {
-                self.call_hears(member, boot, call, input)
+                self.handle_call_input(member, boot, call, input)
             }
-            SimEvent::CallReply { caller, call, reply } => self.caller_hears(caller, call, reply),
+            SimEvent::CallReply { caller, call, reply } => {
+                self.handle_caller_reply(caller, call, reply)
+            }
             SimEvent::Operation { member, boot, operation } => {
-                self.operation_due(member, boot, operation)
+                self.handle_operation_timer(member, boot, operation)
             }
             SimEvent::Watch { watcher } => self.watch(watcher),
-            SimEvent::Nemesis => self.strike(),
+            SimEvent::Nemesis => self.inject_fault(),
             SimEvent::Enter { member } => self.enter(member),
             SimEvent::Answered { member, number, answer } => {
                 self.answered(member, number, answer);
@@ -433,7 +435,7 @@ impl SimCluster {
             }
             SimEvent::Restore => self.restore(),
             SimEvent::SurvivorJoins { member } => {
-                self.survivor_joins(member);
+                self.join_survivor(member);
                 Ok(())
             }
             SimEvent::Upgrade { member, level } => {

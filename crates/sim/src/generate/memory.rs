@@ -28,7 +28,7 @@ pub(super) struct PastGrant {
 
 /// An ask that was granted or queued.
 #[derive(Clone, Debug)]
-pub(super) struct PastAsk {
+pub(super) struct PastAcquire {
     /// The principal that asked.
     pub principal: String,
     /// The request id.
@@ -49,7 +49,7 @@ pub(super) struct GeneratorMemory {
     /// Requests worth repeating: those with an id, and asks.
     pub requests: Vec<OwnedRequest>,
     /// Asks, the newest last; an ask that was answered twice appears twice.
-    pub asks: Vec<PastAsk>,
+    pub asks: Vec<PastAcquire>,
     /// For each lease, the next number of its requests.
     pub seqs: Vec<(LeaseId, Revision, u64)>,
     /// The next key of a request.
@@ -104,7 +104,7 @@ impl GeneratorMemory {
                 Ok(Answer::Queued(queued)) => (&queued.lease, queued.place),
                 _ => continue,
             };
-            let ask = PastAsk {
+            let ask = PastAcquire {
                 principal: request.principal.clone(),
                 id: request.id.clone(),
                 lease: (lease.id, lease.handle),

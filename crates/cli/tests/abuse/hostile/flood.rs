@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_server::os;
 
-use super::stage::{Stage, Target, dial};
+use super::stage::{AttackedCluster, Target, dial};
 
 /// The pause of an attacker that can send nothing for now, and before it connects again.
 const IDLE: Duration = Duration::from_millis(1);
@@ -17,7 +17,7 @@ const READ: usize = 64 * 1024;
 
 /// One round of one attack.
 pub(crate) struct Round<'a> {
-    pub(crate) stage: &'a Stage,
+    pub(crate) stage: &'a AttackedCluster,
     pub(crate) target: &'a Target,
     pub(crate) until_us: u64,
     /// The address that the attack comes from.

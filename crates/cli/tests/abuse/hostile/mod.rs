@@ -23,7 +23,7 @@ use tenure_server::os;
 use attacks::{ATTACKS, Attack};
 use flood::Round;
 use honest::{Crowd, Honest, HonestResults};
-use stage::Stage;
+use stage::AttackedCluster;
 
 /// What a member may need more than at the beginning: what may wait for all connections at the most (384 MiB), and what
 /// the state, its history and its snapshots may grow by.
@@ -85,7 +85,7 @@ impl Sums {
 }
 
 struct Theatre<'a> {
-    stage: &'a Stage,
+    stage: &'a AttackedCluster,
     results: &'a HonestResults,
     found: Mutex<Vec<String>>,
     /// How many leases the honest clients have.
@@ -221,7 +221,7 @@ fn honest_clients_keep_their_leases_under_every_attack() {
     let seconds = campaign_seconds();
     let (clients, leases) = if seconds.is_some() { (64, 10_000) } else { (8, 200) };
     let began_us = os::now_us();
-    let mut stage = Stage::start(3);
+    let mut stage = AttackedCluster::start(3);
     let honest =
         Honest::start(&stage.addresses(), Crowd { clients, leases, ttl: Duration::from_secs(15) });
     let theatre = Theatre {

@@ -21,7 +21,7 @@ const LARGE_BYTES: usize = 30_000;
 const METRICS: Duration = Duration::from_secs(10);
 
 /// A cluster of members in separate processes.
-pub(crate) struct Stage {
+pub(crate) struct AttackedCluster {
     members: Vec<Member>,
     before_kb: u64,
     dir: tempfile::TempDir,
@@ -53,7 +53,7 @@ pub(crate) struct Target {
     pub(crate) cluster: String,
 }
 
-impl Stage {
+impl AttackedCluster {
     /// Starts a cluster of this many members and waits for its leader.
     pub(crate) fn start(size: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tenure_server::os;
 
 use crate::hostile::honest::{Crowd, Honest};
-use crate::hostile::stage::Stage;
+use crate::hostile::stage::AttackedCluster;
 use crate::hostile::{BUDGET_KB, BURNT, cpu};
 use generator::{Offered, OfferedLoad, THREADS, offer};
 
@@ -129,7 +129,7 @@ fn a_member_that_is_offered_ten_times_its_capacity_keeps_all_leases() {
     let seconds = std::env::var("TENURE_OVERLOAD_SECONDS").ok();
     let seconds: Option<u64> = seconds.map(|it| it.parse().expect("a number of seconds"));
     let (clients, leases) = if seconds.is_some() { (8, 10_000) } else { (2, 200) };
-    let mut stage = Stage::start(1);
+    let mut stage = AttackedCluster::start(1);
     let crowd = Crowd { clients, leases, ttl: TTL };
     let honest = Honest::start(&stage.addresses(), crowd);
     let to = stage.target().leader;

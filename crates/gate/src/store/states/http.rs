@@ -23,7 +23,7 @@ use super::forms::{
     VersionAnswer, VersionsAnswer, WrittenAnswer,
 };
 use super::ledger::{
-    NewVersion, RemovedVersions, StateAsk, StateRefusal, StateTransaction, Written,
+    NewVersion, RemovedVersions, StateLockRequest, StateRefusal, StateTransaction, Written,
 };
 use super::transfer::{Sum, TRANSFER, TRANSFERS_MAX, place, sent, wall_clock};
 use super::{StateError, States, document, ledger, lookup};
@@ -115,7 +115,7 @@ async fn serve(api: &StatesApi, named: NamedKey, request: Request) -> HttpResult
         return Err(ErrorAnswer::new(Reason::InvalidField, message));
     }
     let claim = api.0.access.check(request.headers(), &lock, wanted).await?;
-    let ask = StateAsk { name, lock, claim };
+    let ask = StateLockRequest { name, lock, claim };
     match verb {
         StateCall::Get => api.get(ask, &parameters).await,
         StateCall::Write => api.write(ask, parameters, request).await,
@@ -156,7 +156,7 @@ impl StatesApi {
         &self.0.states
     }
 
-    async fn get(&self, ask: StateAsk, parameters: &StateParameters) -> HttpResult {
+    async fn get(&self, ask: StateLockRequest, parameters: &StateParameters) -> HttpResult {
         if ask.claim.is_some() {
             let asked = ask.clone();
             self.0
@@ -194,7 +194,7 @@ impl StatesApi {
 
     async fn write(
         &self,
-        ask: StateAsk,
+        ask: StateLockRequest,
         parameters: StateParameters,
         request: Request,
     ) -> HttpResult {
@@ -256,7 +256,7 @@ impl StatesApi {
         Ok((whole(body, most, TRANSFER).await?, sum))
     }
 
-    async fn delete(&self, ask: StateAsk, id: Option<String>) -> HttpResult {
+    async fn delete(&self, ask: StateLockRequest, id: Option<String>) -> HttpResult {
         let states = &self.0.states;
         if id.is_none() && ask.claim.is_none() && states.cluster().is_some() {
             return Err(StateRefusal::TokenRequired { lock: ask.lock }.into());
@@ -280,7 +280,7 @@ impl StatesApi {
     }
 
     /// Removes old versions. It needs no lock, so that there can be room again while an apply waits for it.
-    async fn purge(&self, ask: StateAsk, keep: Option<u64>) -> HttpResult {
+    async fn purge(&self, ask: StateLockRequest, keep: Option<u64>) -> HttpResult {
         let keep = keep.filter(|keep| *keep > 0).ok_or_else(|| {
             ErrorAnswer::new(Reason::InvalidField, "keep is from 1: the newest version stays")
         })?;

@@ -55,7 +55,7 @@ pub(super) enum StateRefusal {
 
 /// Who asks, for which state.
 #[derive(Clone, Debug)]
-pub(super) struct StateAsk {
+pub(super) struct StateLockRequest {
     pub(super) name: String,
     pub(super) lock: String,
     /// The token that the client has shown.
@@ -149,7 +149,7 @@ impl<'t> StateTransaction<'t> {
     /// cluster has granted the lock again since, so the holder is gone, and the new one takes its place.
     pub(super) fn lock(
         &mut self,
-        ask: &StateAsk,
+        ask: &StateLockRequest,
         id: &str,
         info: &str,
         by: HeldBy,
@@ -182,7 +182,7 @@ impl<'t> StateTransaction<'t> {
     }
 
     /// Unlocks a state. Without an id it ends any hold. A repetition succeeds.
-    pub(super) fn unlock(&mut self, ask: &StateAsk, id: Option<&str>) -> Decided<Unlocked> {
+    pub(super) fn unlock(&mut self, ask: &StateLockRequest, id: Option<&str>) -> Decided<Unlocked> {
         let row = get(&self.states, &ask.name)?;
         let Some((row, held)) = row.and_then(|row| row.held.clone().map(|held| (row, held))) else {
             return Ok(Ok(Unlocked::NotHeld));
@@ -234,7 +234,7 @@ impl<'t> StateTransaction<'t> {
             return Ok(Ok(false));
         }
         held.token = Some(claim.token.get());
-        let ask = StateAsk { name: name.to_owned(), lock, claim: Some(claim) };
+        let ask = StateLockRequest { name: name.to_owned(), lock, claim: Some(claim) };
         if let Err(no) = self.raise(&ask, ask.claim, kept, Touch::Raise)? {
             return Ok(Err(no));
         }
@@ -245,7 +245,7 @@ impl<'t> StateTransaction<'t> {
     /// Adds a version, and removes those that are no longer kept, or that have to make room for it.
     pub(super) fn write(
         &mut self,
-        ask: &StateAsk,
+        ask: &StateLockRequest,
         id: Option<&str>,
         new: &NewVersion,
         limits: &StateLimits,
@@ -283,7 +283,7 @@ impl<'t> StateTransaction<'t> {
     /// Adds a version that says that the state was deleted. Returns the files that are no longer named.
     pub(super) fn delete(
         &mut self,
-        ask: &StateAsk,
+        ask: &StateLockRequest,
         id: Option<&str>,
         at_unix_ms: u64,
         limits: &StateLimits,
@@ -312,7 +312,7 @@ impl<'t> StateTransaction<'t> {
     }
 
     /// Removes all versions but the newest `keep`. It takes no lock: the holder of a state does not read them.
-    pub(super) fn purge(&mut self, ask: &StateAsk, keep: u64) -> Decided<RemovedVersions> {
+    pub(super) fn purge(&mut self, ask: &StateLockRequest, keep: u64) -> Decided<RemovedVersions> {
         let Some(row) = get(&self.states, &ask.name)? else {
             return Ok(Err(StateRefusal::NotFound));
         };
@@ -332,7 +332,7 @@ impl<'t> StateTransaction<'t> {
     /// Checks lock, id and token of a write, and raises the floor.
     fn begin_write(
         &mut self,
-        ask: &StateAsk,
+        ask: &StateLockRequest,
         id: Option<&str>,
     ) -> Decided<(StateRow, Option<HeldState>)> {
         let row = get(&self.states, &ask.name)?;
@@ -351,7 +351,7 @@ impl<'t> StateTransaction<'t> {
 
     fn add(
         &mut self,
-        ask: &StateAsk,
+        ask: &StateLockRequest,
         mut row: StateRow,
         held: Option<HeldState>,
         version: VersionRow,
@@ -413,7 +413,7 @@ impl<'t> StateTransaction<'t> {
     /// Raises the floor of the lock to this claim, if there is one.
     fn raise(
         &mut self,
-        ask: &StateAsk,
+        ask: &StateLockRequest,
         claim: Option<Claim>,
         kept: Floor,
         touch: Touch,
@@ -462,7 +462,7 @@ fn is_newer(claim: Option<Claim>, held: Option<u64>) -> bool {
 pub(super) fn admit(
     row: Option<&StateRow>,
     kept: Floor,
-    ask: &StateAsk,
+    ask: &StateLockRequest,
     id: Option<&str>,
 ) -> Result<Option<Claim>, StateRefusal> {
     if let Some(row) = row.filter(|row| row.lock != ask.lock) {

@@ -16,7 +16,7 @@ use crate::store::http::{HttpResult, whole};
 use super::cluster::{KeptFor, LockRefused, StateCluster, acquire};
 use super::forms::ForeignHolder;
 use super::http::StatesApi;
-use super::ledger::{StateAsk, StateRefusal, Unlocked};
+use super::ledger::{StateLockRequest, StateRefusal, Unlocked};
 use super::row::{HeldBy, HeldState, LockInfo, StateRow};
 use super::{StateError, claim_of, lookup};
 
@@ -36,7 +36,7 @@ const UNLOCK_WAIT: Duration = Duration::from_secs(2);
 const ELSEWHERE: &str = "held-in-the-cluster";
 
 impl StatesApi {
-    pub(super) async fn lock(&self, ask: StateAsk, request: Request) -> HttpResult {
+    pub(super) async fn lock(&self, ask: StateLockRequest, request: Request) -> HttpResult {
         let (info, text) =
             lock_info(request).await?.ok_or_else(|| no_info("a lock needs an info"))?;
         if info.id == ELSEWHERE {
@@ -58,7 +58,7 @@ impl StatesApi {
     async fn lock_at(
         &self,
         cluster: &Arc<dyn StateCluster>,
-        mut ask: StateAsk,
+        mut ask: StateLockRequest,
         info: LockInfo,
         text: String,
     ) -> HttpResult {
@@ -87,13 +87,13 @@ impl StatesApi {
             hold.release().await;
             return locked(error);
         }
-        let StateAsk { name, lock, .. } = ask;
+        let StateLockRequest { name, lock, .. } = ask;
         states.lock_tasks.start(states, KeptFor { name, lock, id: info.id, note }, Some(hold));
         Ok(json(StatusCode::OK, "{}"))
     }
 
     /// Answers a request whose lock was not granted by the cluster.
-    async fn not_granted(&self, ask: &StateAsk, id: &str, no: LockRefused) -> HttpResult {
+    async fn not_granted(&self, ask: &StateLockRequest, id: &str, no: LockRefused) -> HttpResult {
         // The holder may be this store, for this client or another one.
         let of = ask.name.clone();
         let row = self.states().read(move |engine| lookup::row(engine, &of)).await?;
@@ -120,7 +120,7 @@ impl StatesApi {
         }
     }
 
-    pub(super) async fn unlock(&self, ask: StateAsk, request: Request) -> HttpResult {
+    pub(super) async fn unlock(&self, ask: StateLockRequest, request: Request) -> HttpResult {
         let info = lock_info(request).await?.map(|(info, _)| info);
         if info.as_ref().is_some_and(|info| info.id == ELSEWHERE) {
             let message = "the lock is held in the cluster and not by a client of this store: \
@@ -158,7 +158,7 @@ impl StatesApi {
 }
 
 /// Answers a lock request without the cluster, if the row decides it.
-fn already(row: Option<&StateRow>, ask: &StateAsk, id: &str) -> Option<HttpResult> {
+fn already(row: Option<&StateRow>, ask: &StateLockRequest, id: &str) -> Option<HttpResult> {
     let row = row?;
     if row.lock != ask.lock {
         return Some(Err(StateRefusal::OtherLock { lock: row.lock.clone() }.into()));
@@ -275,7 +275,7 @@ mod tests {
     async fn an_unlock_right_after_the_row_was_written_leaves_no_lock_at_the_cluster() {
         let (dir, cluster) = (tempfile::tempdir().unwrap(), OneLock::default());
         let api = api(dir.path(), &cluster);
-        let ask = || StateAsk { name: "s".to_owned(), lock: "s".to_owned(), claim: None };
+        let ask = || StateLockRequest { name: "s".to_owned(), lock: "s".to_owned(), claim: None };
         let request = |body: &'static str| Request::new(Body::from(body));
         let is_locked = || {
             let row = lookup::row(&api.states().engine, "s").unwrap();

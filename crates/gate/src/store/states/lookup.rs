@@ -8,7 +8,7 @@ use tenure_fence::{LockSlot, Touch};
 use crate::store::engine::{Engine, EngineError, FLOORS, TOTALS, floor};
 
 use super::document::StateHead;
-use super::ledger::{Decided, StateAsk, StateRefusal, admit, follows, get, is_used, parse};
+use super::ledger::{Decided, StateLockRequest, StateRefusal, admit, follows, get, is_used, parse};
 use super::row::{HeldBy, STATES, StateRow, VERSIONS, VersionRow};
 
 /// States with their names.
@@ -120,7 +120,7 @@ pub(super) fn list(
 
 /// Whether a client that has shown a token may read the state: the token is of the lock that guards it, and not too
 /// old. A ticket does not expire, so without the second condition every former holder could read for ever.
-pub(super) fn may_read(engine: &Engine, ask: &StateAsk) -> Decided<()> {
+pub(super) fn may_read(engine: &Engine, ask: &StateLockRequest) -> Decided<()> {
     let transaction = engine.database.begin_read()?;
     let row = get(&transaction.open_table(STATES)?, &ask.name)?;
     if let Some(row) = row.filter(|row| row.lock != ask.lock) {
@@ -134,7 +134,7 @@ pub(super) fn may_read(engine: &Engine, ask: &StateAsk) -> Decided<()> {
 /// Whether the writer may write this version now, without any change. The transaction decides again.
 pub(super) fn may_write(
     engine: &Engine,
-    ask: &StateAsk,
+    ask: &StateLockRequest,
     id: Option<&str>,
     head: &StateHead,
 ) -> Decided<()> {

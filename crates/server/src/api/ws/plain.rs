@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// A request that waits for its lock.
-struct WaitingAsk {
+struct WaitingAcquire {
     lease: LeaseId,
     lock: String,
     task: AbortHandle,
@@ -81,7 +81,7 @@ async fn serve_identified(
         Err(failure) => return socket.close(&to_error(failure)).await,
     };
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
-    let mut waiting: BTreeMap<(String, String), WaitingAsk> = BTreeMap::new();
+    let mut waiting: BTreeMap<(String, String), WaitingAcquire> = BTreeMap::new();
     loop {
         let heard = async {
             match first.take() {
@@ -133,7 +133,7 @@ async fn take(
     who: &Principal,
     may_identify: bool,
     asks: &mut JoinSet<PlainReply>,
-    waiting: &mut BTreeMap<(String, String), WaitingAsk>,
+    waiting: &mut BTreeMap<(String, String), WaitingAcquire>,
 ) -> Option<PlainReply> {
     let line = match read(text) {
         Ok(line) => line,
@@ -180,7 +180,7 @@ async fn take(
         Some(caller) => asks.spawn(caller.run(ask)),
         None => asks.spawn(ask),
     };
-    waiting.insert(whose, WaitingAsk { lease, lock, task });
+    waiting.insert(whose, WaitingAcquire { lease, lock, task });
     None
 }
 
