@@ -1,5 +1,6 @@
 // What is wrong with a cluster, in words: the checks of `tenure doctor` that a browser can make.
 
+import { memberNow } from './api.js';
 import { bytes, duration, plural } from './format.js';
 
 const BEHIND = 1_000;
@@ -7,6 +8,15 @@ const FULL = 128_000_000;
 const TIGHT = 1_000_000_000;
 const SLOW_US = 20_000;
 const BAD_US = 250_000;
+const DAY = 86_400_000;
+/** So long before a certificate expires it is said. */
+const SOON = 14 * DAY;
+
+/** Whether a certificate needs attention: `bad` if it has expired, `warn` if it soon will. */
+export function certificateLevel(expires) {
+  const left = expires - memberNow();
+  return left <= 0 ? 'bad' : left < SOON ? 'warn' : undefined;
+}
 
 /** Findings, the worst first: `{ level: 'bad' | 'warn' | 'ok', what, next }`. */
 export function findings(status) {
@@ -34,6 +44,12 @@ export function findings(status) {
     if (!member.up) {
       if (missing <= 0) say('bad', `${name} does not answer`, `start it, or replace it: tenure cluster remove ${name}`, false, true);
       continue;
+    }
+    const expires = member.certificate_expires_ms;
+    const level = expires != null && certificateLevel(expires);
+    if (level) {
+      const left = expires - memberNow();
+      say(level, `the certificate of ${name} ${left > 0 ? `expires in ${duration(left)}` : `expired ${duration(-left)} ago`}`, `put a new one in its place on ${name}: connections made from then on use it`);
     }
     if (member.state === 'out of space') say('bad', `${name} is out of space: it takes nothing that makes the state grow`, `free space on ${name} now`);
     if (member.behind > BEHIND) say('warn', `${name} is ${plural(member.behind, 'entry', 'entries')} behind`);

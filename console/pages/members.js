@@ -3,7 +3,7 @@
 import { html } from '../vendor/htm-preact.js';
 import { useResource } from '../live.js';
 import { bytes, count, duration } from '../format.js';
-import { findings } from '../findings.js';
+import { certificateLevel, findings } from '../findings.js';
 import { ActButton, Add, Invite, Lead, Promote, Remove, useCan, whyNot } from '../acts.js';
 import { Badge, Command, elsewhere, Field, Panel, Problem, Time } from '../parts/basic.js';
 
@@ -17,13 +17,19 @@ function Behind({ member, leader }) {
   return leader ? html`<a href=${elsewhere(leader.client_address)} title="Only the leader knows it. This opens its console.">ask ${leader.name}</a>` : html`<span class="dim">not known</span>`;
 }
 
+/** When a certificate expires, and whether that is soon. */
+function Expiry({ at }) {
+  const level = certificateLevel(at);
+  return html`<${Time} at=${at} />${level && html` <${Badge} level=${level}>${level === 'bad' ? 'expired' : 'soon'}<//>`}`;
+}
+
 /** What this member does not know of the others, and where to look for it. */
-function Unknown({ own, leader }) {
+function Unknown({ own, leader, certified }) {
   const leads = own && own.serving;
   return html`<p class="note">${leads || !own
       ? ''
       : html`This member is a follower. It knows how far it is behind itself; of the other members only whether it has a connection to them. How far they are behind is known to the leader${leader ? html`: <a href=${elsewhere(leader.client_address)}>the console of ${leader.name} (${leader.client_address})</a>` : ', and no leader is known at the moment'}. `}
-    Each member alone knows its own fsync, disk and version: its console is at its address for clients.</p>`;
+    Each member alone knows its own fsync, disk and version: its console is at its address for clients. ${certified ? 'A certificate of another member is the one that it presented when this member last connected with it; none is shown without a connection.' : ''}</p>`;
 }
 
 export function Members({ console }) {
@@ -33,6 +39,7 @@ export function Members({ console }) {
   const why = whyNot(console, 'operate');
   const found = status ? findings(status) : [];
   const leader = status && status.members.find((member) => member.role === 'leader' && member.client_address);
+  const certified = status && status.members.some((member) => member.certificate_expires_ms != null);
   return html`<h1 tabindex="-1">Members</h1>
     <${Problem} error=${error} />
     ${status &&
@@ -43,7 +50,7 @@ export function Members({ console }) {
       aside=${html`<span class="acts">
         <${ActButton} label="Invite…" allowed=${may} why=${why}>${(close) => html`<${Invite} close=${close} />`}<//>
         <${ActButton} label="Add…" allowed=${may} why=${why}>${(close) => html`<${Add} close=${close} />`}<//></span>`}>
-      <div class="scroll" tabindex="0" role="group" aria-label="Members"><table><thead><tr><th>Member</th><th>Role</th><th>State</th><th>Clients</th><th class="numeric">Behind</th><th class="numeric">fsync p99</th><th class="numeric">Disk free</th><th>Version</th><th><span class="sr">Acts</span></th></tr></thead>
+      <div class="scroll" tabindex="0" role="group" aria-label="Members"><table><thead><tr><th>Member</th><th>Role</th><th>State</th><th>Clients</th><th class="numeric">Behind</th><th class="numeric">fsync p99</th><th class="numeric">Disk free</th><th>Version</th>${certified && html`<th>Certificate expires</th>`}<th><span class="sr">Acts</span></th></tr></thead>
         <tbody>${[...status.members].sort((one, other) => one.name.localeCompare(other.name)).map(
           (member) => html`<tr key=${member.member_id}><td><strong>${member.name || '–'}</strong> <span class="dim num spare">${member.member_id}</span></td>
             <td>${member.role === 'leader' ? html`<${Badge} level="ok">leader<//>` : member.role}</td>
@@ -52,13 +59,14 @@ export function Members({ console }) {
             <td class="numeric"><${Behind} member=${member} leader=${leader} /></td>
             <td class="numeric">${member.fsync_p99_us ? quick(member.fsync_p99_us) : ''}</td>
             <td class="numeric">${bytes(member.disk_free_bytes)}</td><td>${member.software || ''}</td>
+            ${certified && html`<td>${member.certificate_expires_ms == null ? html`<span class="dim">not known</span>` : html`<${Expiry} at=${member.certificate_expires_ms} />`}</td>`}
             <td><div class="acts">
               ${member.role === 'follower' && member.up && html`<${ActButton} label="Lead…" allowed=${may} why=${why}>${(close) => html`<${Lead} member=${member} close=${close} />`}<//>`}
               ${member.role === 'learner' && html`<${ActButton} label="Promote…" allowed=${may} why=${why}>${(close) => html`<${Promote} member=${member} close=${close} />`}<//>`}
               ${status.members.length > 1 && html`<${ActButton} label="Remove…" danger allowed=${may} why=${why}>${(close) => html`<${Remove} member=${member} close=${close} />`}<//>`}
             </div></td></tr>`,
         )}</tbody></table></div>
-      <${Unknown} own=${own} leader=${leader} />
+      <${Unknown} own=${own} leader=${leader} certified=${certified} />
     <//>`}
     <${Problem} error=${ownError} />
     ${own &&
@@ -72,7 +80,7 @@ export function Members({ console }) {
         <${Field} label="Disk">${bytes(own.data_bytes)} used, ${bytes(own.disk_free_bytes)} free${own.disk_short ? ', short' : ''}<//>
         <${Field} label="fsync">p99 ${quick(own.fsync_p99_us)}, last ${quick(own.fsync_last_us)}, ${count(own.syncs)} in all<//>
         <${Field} label="Clock">${console ? html`<${Time} at=${console.now_unix_ms + (Date.now() - console.readAt)} />${Math.abs(console.now_unix_ms - console.readAt) > 2000 ? html` <${Badge} level="warn">${duration(Math.abs(console.now_unix_ms - console.readAt))} off this browser<//>` : ''}` : ''} <span class="dim">cluster clock ${duration(own.clock_ms)}</span><//>
-        ${own.certificate_expires_ms != null && html`<${Field} label="Certificate">expires <${Time} at=${own.certificate_expires_ms} />${own.certificate_expires_ms - Date.now() < 14 * 86_400_000 ? html` <${Badge} level="warn">soon<//>` : ''}<//>`}
+        ${own.certificate_expires_ms != null && html`<${Field} label="Certificates">the first of its own and its authorities' expires <${Expiry} at=${own.certificate_expires_ms} /><//>`}
         <${Field} label="Feature level">${own.level}, knows ${own.level_known}<//>
         <${Field} label="Preference">${own.preference ?? '–'}<//>
         <${Field} label="Epoch">${own.epoch}<//>

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { Authority, fetchWith } from './certificates.js';
-import { Client, Cluster, temporary } from './cluster.js';
+import { Client, Cluster, temporary, until } from './cluster.js';
 import { Page } from './browser.js';
 
 export async function stage(binary, opens) {
@@ -11,10 +11,10 @@ export async function stage(binary, opens) {
   const [known, unknown] = [clients.sign('ops', ['DNS:ops.example']), clients.sign('guest', ['DNS:guest.example'])];
   const fetchKnown = fetchWith(known, members);
   const flags = (name) => {
-    const { cert, key } = members.sign(name, [`DNS:${name}`, 'IP:127.0.0.1']);
+    const { cert, key } = members.sign(name, [`DNS:${name}`, 'IP:127.0.0.1'], name === 'b' ? 5 : 30);
     return ['--tls-cert', cert, '--tls-key', key, '--tls-member-ca', members.cert, '--tls-client-ca', clients.cert];
   };
-  const cluster = opens(await Cluster.start(binary, 1, [], { fetch: fetchKnown, flags }));
+  const cluster = opens(await Cluster.start(binary, 3, [], { fetch: fetchKnown, flags }));
   const client = new Client(cluster.url(), undefined, fetchKnown);
   // The certificate stands for an administrator; a key of another principal that may read.
   const all = ['read', 'observe', 'acquire', 'elect', 'keys', 'force', 'operate', 'administer', 'sign'];
@@ -26,10 +26,10 @@ export async function stage(binary, opens) {
 }
 
 /** A page of a browser that has a certificate, or none. The authority of the member is not one that it knows. */
-const open = (browser, cluster, files) =>
-  Page.open(browser, cluster.url(), {
+const open = (browser, cluster, files, member = cluster.members[0]) =>
+  Page.open(browser, cluster.url(member), {
     ignoreHTTPSErrors: true,
-    clientCertificates: files && [{ origin: cluster.url(), certPath: files.cert, keyPath: files.key }],
+    clientCertificates: files && [{ origin: cluster.url(member), certPath: files.cert, keyPath: files.key }],
   });
 
 export const tests = [
@@ -75,7 +75,7 @@ export const tests = [
     page.expected.push(/401/);
     const answer = await page.page.goto(`${page.base}/`);
     assert.equal(answer.status(), 401);
-    assert.match(await page.text(), /UNAUTHENTICATED/);
+    assert.match(await page.text(), /demands a client certificate/);
     await page.close();
   },
 
@@ -87,6 +87,42 @@ export const tests = [
     await page.sees('Longest waits');
     await client.ask('DELETE', '/v1/access/certificate-rules/guest');
     await page.page.waitForSelector('input[name=key]');
+    await page.close();
+  },
+
+  async function every_member_shows_the_certificates_of_all({ browser, cluster, known }) {
+    const expected = new Map();
+    for (const member of cluster.members) {
+      const page = await open(browser, cluster, known, member);
+      await page.go('#/members');
+      await page.sees('the certificate of b expires in 4d');
+      const rows = page.page.locator('section:has(#members) tbody tr');
+      const cells = async () => (await rows.evaluateAll((found) => found.map((row) => [row.querySelector('strong').innerText, row.querySelector('td:nth-child(9) time')?.dateTime, row.cells[8].innerText])));
+      await until('all are known', async () => (await cells()).every(([, at]) => at));
+      for (const [name, at, text] of await cells()) {
+        assert.equal(at, expected.get(name) ?? at, `${member.name} says of ${name} what the others say`);
+        expected.set(name, at);
+        const days = (Date.parse(at) - Date.now()) / 86_400_000;
+        const left = name === 'b' ? 5 : 30;
+        assert.ok(days > left - 1 && days <= left, `${name}: ${days} days`);
+        assert.equal(/soon/.test(text), name === 'b', text);
+      }
+      assert.deepEqual(page.problems(), []);
+      await page.close();
+    }
+    assert.equal(expected.size, 3);
+  },
+
+  async function a_certificate_of_a_member_that_is_down_is_not_known({ browser, cluster, known }) {
+    const [here, down] = cluster.members;
+    const page = await open(browser, cluster, known, here);
+    await page.go('#/members');
+    const row = page.page.locator(`tr:has(strong:text-is("${down.name}"))`);
+    await row.locator('td:nth-child(9) time').waitFor();
+    await cluster.kill(down);
+    await row.filter({ hasText: 'not known' }).waitFor();
+    cluster.run(down);
+    await row.locator('td:nth-child(9) time').waitFor();
     await page.close();
   },
 ];

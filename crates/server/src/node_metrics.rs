@@ -14,6 +14,7 @@ use tenure_core::outcome::Notice;
 
 use crate::log::Limiter;
 use crate::metrics::{ConnectionMeters, Histogram, Scale};
+use crate::peer::PeerCertificates;
 use crate::tls::ServerTls;
 use crate::traces::Traces;
 
@@ -54,6 +55,8 @@ pub(crate) struct NodeMeters {
     pub(crate) connections: Arc<ConnectionMeters>,
     /// The traced requests, of which the event loop records the steps.
     pub(crate) traces: Arc<Traces>,
+    /// The certificates of connected members.
+    pub(crate) peer_certificates: PeerCertificates,
     /// The certificates whose expiry is shown.
     certificates: OnceLock<Arc<ServerTls>>,
     /// Events put into the inbox of the event loop, and those that the loop took.
@@ -95,6 +98,7 @@ impl Default for NodeMeters {
         Self {
             connections: Arc::default(),
             traces: Arc::default(),
+            peer_certificates: PeerCertificates::default(),
             certificates: OnceLock::new(),
             events_sent: AtomicU64::default(),
             events_taken: AtomicU64::default(),

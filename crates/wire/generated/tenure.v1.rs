@@ -1800,6 +1800,8 @@ pub struct MemberStatus {
     pub state: ::prost::alloc::string::String,
     #[prost(string, tag = "8")]
     pub software: ::prost::alloc::string::String,
+    #[prost(uint64, optional, tag = "9")]
+    pub certificate_expires_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Counts {

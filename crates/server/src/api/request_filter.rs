@@ -88,7 +88,8 @@ impl FilteredConnection {
     /// The reason to reject a request, if any.
     fn objection<B>(&self, request: &Request<B>) -> Option<Failure> {
         if !self.permit.known {
-            return Some(Failure::Unauthenticated);
+            let problem = "this member demands a client certificate, and the connection showed none";
+            return Some(Failure::CredentialsRejected { problem });
         }
         if are_too_long(request) {
             return Some(Failure::HeadersTooLarge);

@@ -188,6 +188,7 @@ impl LinkHandle {
         let socket = stream.socket();
         socket.set_write_timeout(Some(WRITE))?;
         watch_over(socket)?;
+        let certificate_expires_s = stream.certificate_expires_s();
         let writer = stream.outgoing()?;
         let is_plain = matches!(writer, WriteHalf::Plain(_));
         let socket = socket.try_clone()?;
@@ -196,6 +197,10 @@ impl LinkHandle {
         };
         // The level that the other member knows changes only with its process, and so with its connection.
         let (member, id) = (self.id, LinkId(generation));
+        let certificates = &net.member.meters().peer_certificates;
+        if let Some(expires_s) = certificate_expires_s {
+            certificates.presented(member, generation, expires_s);
+        }
         net.member.tell(LoopEvent::Input(Input::Linked { member, link: id, level }));
         let link = self.clone();
         let inbox = net.member.inbox();
@@ -205,6 +210,7 @@ impl LinkHandle {
             true if is_plain => self.let_the_event_loop_read(stream, id, net),
             true => self.read(stream, id, net),
         };
+        certificates.closed(member, generation);
         self.detach(generation);
         net.member.tell(LoopEvent::Input(Input::Unlinked { member, link: id }));
         result

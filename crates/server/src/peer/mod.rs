@@ -6,6 +6,7 @@
 
 mod archive;
 mod control;
+mod expiry;
 mod frame;
 mod incoming;
 mod link;
@@ -16,6 +17,7 @@ mod stream;
 mod wire;
 
 pub(crate) use control::read as read_control;
+pub(crate) use expiry::PeerCertificates;
 pub(crate) use frame::{Frame, FrameClass};
 pub(crate) use incoming::{IncomingLink, IncomingLinks};
 pub(crate) use listener::PeerListener;

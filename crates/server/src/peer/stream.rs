@@ -25,6 +25,8 @@ pub(crate) struct PeerStream {
     until_us: Option<u64>,
     /// The names in the other end's certificate; none without TLS.
     names: Option<Vec<String>>,
+    /// When the other end's certificate expires, in seconds since 1970; none without TLS.
+    certificate_expires_s: Option<u64>,
 }
 
 enum Transport {
@@ -56,7 +58,8 @@ struct ReadBuffer {
 
 impl PeerStream {
     pub(crate) fn plain(socket: TcpStream) -> Self {
-        Self { way: Transport::Plain(socket), until_us: None, names: None }
+        let way = Transport::Plain(socket);
+        Self { way, until_us: None, names: None, certificate_expires_s: None }
     }
 
     /// Performs the TLS handshake, which must be complete before the given moment.
@@ -70,7 +73,8 @@ impl PeerStream {
             Arc::new(TlsSession { socket, state: Mutex::new(state), out: Mutex::default() });
         let incoming = ReadBuffer { raw: vec![0; PIECE_BYTES].into(), plain: Vec::new(), taken: 0 };
         let way = Transport::Tls(session.clone(), incoming);
-        let mut stream = Self { way, until_us: Some(until_us), names: Some(Vec::new()) };
+        let (until_us, names) = (Some(until_us), Some(Vec::new()));
+        let mut stream = Self { way, until_us, names, certificate_expires_s: None };
         while session.state().is_handshaking() {
             stream.bound_write()?;
             session.send_all(&[])?;
@@ -82,10 +86,16 @@ impl PeerStream {
         stream.bound_write()?;
         session.send_all(&[])?;
         let state = session.state();
-        let names =
-            state.peer_certificates().and_then(|chain| Some(tls::dns_names(chain.first()?)));
-        stream.names = Some(names.unwrap_or_default());
+        let certificate = state.peer_certificates().and_then(|chain| chain.first());
+        stream.names = Some(certificate.map(tls::dns_names).unwrap_or_default());
+        let validity = certificate.and_then(tls::Validity::of);
+        stream.certificate_expires_s = validity.and_then(|valid| valid.until.try_into().ok());
         Ok(stream)
+    }
+
+    /// When the other end's certificate expires, in seconds since 1970; none without TLS.
+    pub(crate) fn certificate_expires_s(&self) -> Option<u64> {
+        self.certificate_expires_s
     }
 
     /// Limits all reads and writes to end before this moment; removes the limit if none is given.

@@ -20,6 +20,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 pub use dial::Dialled;
 pub(crate) use dial::host_of;
+pub(crate) use validity::Validity;
 pub(crate) use verify::dns_names;
 
 /// The paths of the certificates and keys.
@@ -210,6 +211,11 @@ impl ServerTls {
             ("member_ca", member_ca.as_ref()),
         ];
         all.into_iter().filter_map(|(used, path)| Some((used, path?.as_path())))
+    }
+
+    /// The file of the certificate that this member presents.
+    pub(crate) fn own_certificate_file(&self) -> &Path {
+        &self.files.cert
     }
 
     /// Whether clients need a certificate.

@@ -84,6 +84,10 @@ pub struct MemberStatus {
     /// Version of its software.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software: Option<String>,
+    /// When its certificate expires, in milliseconds since 1970. Of another member: the one that it presented on its
+    /// present connection to the member that answers. Absent without certificates, and without a connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_expires_ms: Option<u64>,
 }
 
 /// A member's role in the cluster.
@@ -170,6 +174,7 @@ impl From<v1::MemberStatus> for MemberStatus {
             disk_free_bytes: status.disk_free_bytes,
             state: status.state,
             software: (!status.software.is_empty()).then_some(status.software),
+            certificate_expires_ms: status.certificate_expires_ms,
         }
     }
 }

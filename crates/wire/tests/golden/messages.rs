@@ -234,6 +234,7 @@ pub(crate) fn status() -> v1::StatusResponse {
             disk_free_bytes: Some(40_000_000_000),
             state: "same hash".into(),
             software: "0.1.0".into(),
+            certificate_expires_ms: None,
         }],
         survives: 1,
         epoch: 1,

@@ -10,6 +10,7 @@ use tonic::{Request, Response, Status};
 use super::call::{GrpcCall, to_status};
 use crate::api::decode;
 use crate::dispatch::{ClusterView, Dispatch, Principal};
+use crate::metrics::certificate_expiry;
 use crate::os;
 use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 
@@ -201,6 +202,14 @@ pub(in crate::api) fn role(cluster: &ClusterView, id: MemberId) -> v1::Role {
     }
 }
 
+/// When the certificate that this member presents expires. The file may have been replaced, so it is read.
+async fn own_certificate_expires_ms(dispatch: &Dispatch) -> Option<u64> {
+    let path = dispatch.member().meters().certificates()?.own_certificate_file().to_owned();
+    let read = move || certificate_expiry(&path);
+    let expires_s = dispatch.runtime().spawn_blocking(read).await.ok()??;
+    Some(expires_s.saturating_mul(1_000))
+}
+
 /// How the cluster is, as far as one member knows: of the others only what it hears from them.
 pub(in crate::api) async fn status(
     dispatch: &Dispatch,
@@ -209,6 +218,8 @@ pub(in crate::api) async fn status(
     let cluster = dispatch.view(who).await?;
     let me = dispatch.member().id();
     let metrics = dispatch.member().metrics();
+    let own_certificate_expires_ms = own_certificate_expires_ms(dispatch).await;
+    let peers = &dispatch.member().meters().peer_certificates;
     let of = |member: v1::Member| {
         let id = MemberId::new(member.member_id);
         let own = id == Some(me);
@@ -235,6 +246,11 @@ pub(in crate::api) async fn status(
             disk_free_bytes: own.then_some(metrics.disk_free_bytes),
             state: state.to_owned(),
             software: if own { super::SOFTWARE.to_owned() } else { String::new() },
+            certificate_expires_ms: match id {
+                _ if own => own_certificate_expires_ms,
+                Some(id) => peers.expires_ms(id),
+                None => None,
+            },
         }
     };
     let lineage = dispatch.member().lineage();
