@@ -88,7 +88,7 @@ pub use peer::PeerMessage;
 pub use principal::{Principal, PrincipalAction, authorise};
 pub use rate::{RateLimit, TooOften};
 pub use reconfigure::{
-    InputContext, NotReconfigured, Reconfiguration, Reconfigure, ReconfigureInput,
+    InputContext, LeadsThrough, NotReconfigured, Reconfiguration, Reconfigure, ReconfigureInput,
     ReconfigureOutput, Reconfigured,
 };
 pub use router::{Router, SessionMessage};

@@ -54,12 +54,30 @@ pub enum Reconfiguration {
 pub enum Reconfigured {
     /// The invitation counts since this revision.
     Invited(Revision),
-    /// The member was added or has a vote.
+    /// The member was added, or got its vote.
     Changed,
+    /// The member had a vote before. Nothing was done.
+    HadVote,
     /// The member was removed, and this is the cluster then.
     Removed(Box<ClusterView>),
     /// This member leads.
-    Leads(MemberId),
+    Leads {
+        /// The member.
+        by: MemberId,
+        /// Whether the request is the reason.
+        through: LeadsThrough,
+    },
+}
+
+/// Why the member leads that a transfer was to reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeadsThrough {
+    /// The leader accepted the request.
+    Request,
+    /// Not through the request: the member led before, or was elected although the leader refused the request.
+    Other,
+    /// The leader did not answer the request.
+    Unknown,
 }
 
 /// Why it was not reached.
@@ -135,6 +153,8 @@ pub struct Reconfigure {
     before: Option<Box<ClusterView>>,
     /// Whether an earlier attempt may still have its effect. Then no later failure means that nothing happened.
     in_doubt: bool,
+    /// What the leader has answered to a transfer so far.
+    through: LeadsThrough,
     at: ReconfigureStage,
 }
 
@@ -188,7 +208,8 @@ type NextOutput = Option<ReconfigureOutput>;
 impl Reconfigure {
     /// A request that an operator sent to the member `me`.
     pub fn new(request: Reconfiguration, me: MemberId, deadline_us: u64) -> Self {
-        Self { request, me, deadline_us, before: None, in_doubt: false, at: ReconfigureStage::Over }
+        let (through, at) = (LeadsThrough::Other, ReconfigureStage::Over);
+        Self { request, me, deadline_us, before: None, in_doubt: false, through, at }
     }
 
     /// Makes the first step.
@@ -336,7 +357,7 @@ impl Reconfigure {
                 }
             },
             Reconfiguration::Promote(id) if members.voters.contains(id) => {
-                self.done(Reconfigured::Changed)
+                self.done(Reconfigured::HadVote)
             }
             Reconfiguration::Promote(member) | Reconfiguration::Remove(member)
                 if !members.contains(*member) =>
@@ -486,6 +507,12 @@ impl Reconfigure {
         hand_over: HandOver,
         result: Result<(), NodeFailure>,
     ) -> NextOutput {
+        match result {
+            Ok(()) => self.through = LeadsThrough::Request,
+            Err(failure) if failure.effect() == Effect::None => {}
+            Err(_) if self.through == LeadsThrough::Request => {}
+            Err(_) => self.through = LeadsThrough::Unknown,
+        }
         if let Some(by) = hand_over.done(moment.lead) {
             return self.handed_over(by);
         }
@@ -501,7 +528,7 @@ impl Reconfigure {
     fn handed_over(&mut self, by: MemberId) -> NextOutput {
         match self.request {
             Reconfiguration::Remove(id) => self.change(MembershipChange::Remove(id)),
-            _ => self.done(Reconfigured::Leads(by)),
+            _ => self.done(Reconfigured::Leads { by, through: self.through }),
         }
     }
 

@@ -107,3 +107,49 @@ fn a_member_without_a_quorum_shows_what_it_has_recorded() {
     wait("it has no leader", || (http.get("/readyz").status == 503).then_some(()));
     assert_eq!(role_record(&http, "auditors", ""), before);
 }
+
+/// The records of transfers of leadership at this client's member: to which member, and with which outcome.
+fn transfers(http: &Client) -> Vec<(String, String)> {
+    let found = http.get("/v1/audit?last=1000").ok();
+    let records = found["records"].as_array().unwrap().iter();
+    let text = |it: &Value, field: &str| it[field].as_str().unwrap_or_default().to_owned();
+    let records = records.filter(|it| it["act"] == "leadership_transferred");
+    records.map(|it| (text(it, "target"), text(it, "outcome"))).collect()
+}
+
+#[test]
+fn a_transfer_is_recorded_as_it_ended_also_if_its_caller_went_away() {
+    let mut members = Members::found(3);
+    let leader = members.leader();
+    let at = (leader + 1) % 3;
+    let http = Client::new(members.one(leader).clients, "audit");
+    let to = members.one(at).member.id().to_string();
+    let path = format!("/v1/cluster/members/m{at}");
+    let body = json!({"action": "lead"}).to_string();
+    // Sends the request, and closes the connection once the leader tries to hand over.
+    let ask_and_leave = |members: &Members, timeout: &str| {
+        let headers = [("Content-Type", "application/json")];
+        let path = format!("{path}?timeout={timeout}");
+        let connection = http.send("POST", &path, &headers, body.as_bytes());
+        wait("the leader hands over", || {
+            let status = members.one(leader).member.status().unwrap();
+            (!status.agreement.settled).then_some(())
+        });
+        drop(connection);
+    };
+
+    // Nothing was done: it leads already.
+    http.post(&format!("/v1/cluster/members/m{leader}"), &json!({"action": "lead"})).ok();
+    // A member that is down cannot take over, but no answer says that it never will.
+    members.stop(at);
+    ask_and_leave(&members, "1s");
+    let unknown = (to.clone(), "unknown".to_owned());
+    wait("the unknown outcome is recorded", || (!transfers(&http).is_empty()).then_some(()));
+    assert_eq!(transfers(&http), [unknown.clone()]);
+
+    ask_and_leave(&members, "60s");
+    members.start_again(at);
+    wait("it leads", || (members.leader() == at).then_some(()));
+    wait("the transfer is recorded", || (transfers(&http).len() > 1).then_some(()));
+    assert_eq!(transfers(&http), [unknown, (to, "done".to_owned())]);
+}

@@ -15,13 +15,13 @@ impl Dispatch {
     /// client may have been told of the grant over another connection.
     pub(crate) fn leave_queues(&self, who: Principal, queues: Vec<(LeaseRef, String)>) {
         let dispatch = self.clone();
-        self.spawn_for_caller(async move { dispatch.leave_all(&who, queues).await });
+        drop(self.spawn_for_caller(async move { dispatch.leave_all(&who, queues).await }));
     }
 
     /// Leaves the queues in which these places wait.
     pub(crate) fn leave_places(&self, who: Principal, places: Vec<(Handle, PlaceNumber)>) {
         let dispatch = self.clone();
-        self.spawn_for_caller(async move {
+        let leaving = async move {
             let owner = who.clone();
             let locks = move |machine: &Machine| {
                 let lock = |(lease, place): &(Handle, PlaceNumber)| {
@@ -35,14 +35,8 @@ impl Dispatch {
             if let Ok((_, queues)) = dispatch.read_welcome(&who, locks).await {
                 dispatch.leave_all(&who, queues).await;
             }
-        });
-    }
-
-    fn spawn_for_caller(&self, work: impl Future<Output = ()> + Send + 'static) {
-        match Caller::current() {
-            Some(caller) => self.runtime().spawn(caller.run(work)),
-            None => self.runtime().spawn(work),
         };
+        drop(self.spawn_for_caller(leaving));
     }
 
     async fn leave_all(&self, who: &Principal, queues: Vec<(LeaseRef, String)>) {

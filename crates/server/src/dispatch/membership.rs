@@ -1,7 +1,9 @@
 //! Adds, promotes and removes members and transfers leadership, on any member.
 //!
-//! [`Reconfigure`] decides each step. This module performs the step and reports its result.
+//! [`Reconfigure`] decides each step. This module performs the step and reports its result. The steps run in a task of
+//! their own, to the end even if the caller goes away: else a change could be half done, or done and not recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,15 +15,16 @@ use tenure_node::invitation::{
     self, EXPIRES_DEFAULT_MS, EXPIRES_MAX_MS, InvitationView, TOKEN_BYTES,
 };
 use tenure_node::{
-    ClusterView, InputContext, InvitationToken, NewInvitation, NotReconfigured, Permit,
-    Reconfiguration, Reconfigure, ReconfigureInput, ReconfigureOutput, Reconfigured, undiallable,
+    AdminRequest, ClusterView, Effect, InputContext, InvitationToken, LeadsThrough, NewInvitation,
+    NotReconfigured, Permit, Reconfiguration, Reconfigure, ReconfigureInput, ReconfigureOutput,
+    Reconfigured, undiallable,
 };
 use tenure_raft::{MemberId, Stop};
 use tenure_types::{Revision, Verb};
 use tenure_wire::{Failure, v1};
 
-use super::{Dispatch, Principal, ReadConsistency, ReadScope};
-use crate::audit::{AuditOutcome, AuditRecord};
+use super::{Dispatch, Principal, ReadConsistency, ReadScope, millis};
+use crate::audit::{AuditLog, AuditOutcome, AuditRecord};
 use crate::member::End;
 use crate::os;
 
@@ -33,6 +36,83 @@ pub(crate) struct Invited {
     pub(crate) token: InvitationToken,
     pub(crate) expires_ms: u64,
     pub(crate) revision: Revision,
+}
+
+/// Records a change that no command of the state machine makes, so that the history does not have it: only the member
+/// that was asked knows its caller. Dropped without a result, it records the outcome as unknown.
+struct ChangeRecord {
+    audit: Arc<AuditLog>,
+    principal: Principal,
+    act: &'static str,
+    /// The member that gets a vote or leads, once the leader may have the request.
+    sent: Option<MemberId>,
+}
+
+impl ChangeRecord {
+    /// None for a change that the history has.
+    fn of(audit: &Arc<AuditLog>, who: &Principal, request: &Reconfiguration) -> Option<Self> {
+        let act = match request {
+            Reconfiguration::Promote(_) => "member_promoted",
+            Reconfiguration::Transfer(_) => "leadership_transferred",
+            // Their keys in the directory are in the history.
+            Reconfiguration::Invite(_) | Reconfiguration::Add(_) | Reconfiguration::Remove(_) => {
+                return None;
+            }
+        };
+        Some(Self { audit: audit.clone(), principal: who.clone(), act, sent: None })
+    }
+
+    fn sends(&mut self, request: &AdminRequest) {
+        self.sent = match request {
+            AdminRequest::Transfer(to) => Some(*to),
+            AdminRequest::Change(changes) => changes.first().map(|change| change.member()),
+        };
+    }
+
+    /// Records what came of it, unless nothing was changed. Returns whether a record will be written.
+    fn ended(&mut self, result: &Result<Reconfigured, NotReconfigured>) -> bool {
+        let Some(sent) = self.sent.take() else { return false };
+        let (member, outcome) = match result {
+            Ok(Reconfigured::Leads { through: LeadsThrough::Other, .. }) => return false,
+            Ok(Reconfigured::Leads { by, through: LeadsThrough::Request }) => {
+                (*by, AuditOutcome::Done)
+            }
+            Ok(Reconfigured::Leads { by, through: LeadsThrough::Unknown }) => {
+                (*by, AuditOutcome::Unknown)
+            }
+            Ok(Reconfigured::Changed) => (sent, AuditOutcome::Done),
+            Err(NotReconfigured::Failed(why)) if why.effect() == Effect::Unknown => {
+                (sent, AuditOutcome::Unknown)
+            }
+            // Of these no request was sent, or another one than is recorded here.
+            Ok(Reconfigured::HadVote | Reconfigured::Invited(_) | Reconfigured::Removed(_)) => {
+                return false;
+            }
+            // The caller has the reason. Nothing was changed.
+            Err(
+                NotReconfigured::Failed(_)
+                | NotReconfigured::Refused(_)
+                | NotReconfigured::Word { .. }
+                | NotReconfigured::Exists { .. }
+                | NotReconfigured::NotFound { .. }
+                | NotReconfigured::LastVoter,
+            ) => return false,
+        };
+        self.record(member, outcome)
+    }
+
+    fn record(&self, member: MemberId, outcome: AuditOutcome<'_>) -> bool {
+        let record = AuditRecord::new(self.act, outcome).target(&member.to_string());
+        self.audit.record(&record.principal(self.principal.known()))
+    }
+}
+
+impl Drop for ChangeRecord {
+    fn drop(&mut self) {
+        if let Some(member) = self.sent {
+            self.record(member, AuditOutcome::Unknown);
+        }
+    }
 }
 
 impl Dispatch {
@@ -54,7 +134,11 @@ impl Dispatch {
         let new = NewInvitation { token: token.clone(), expires_ms, member, incarnation };
         match self.reconfigure(who, Reconfiguration::Invite(new), within).await? {
             Reconfigured::Invited(revision) => Ok(Invited { token, expires_ms, revision }),
-            _ => Err(Failure::Internal.into()),
+            // Results of other requests.
+            Reconfigured::Changed
+            | Reconfigured::HadVote
+            | Reconfigured::Removed(_)
+            | Reconfigured::Leads { .. } => Err(Failure::Internal.into()),
         }
     }
 
@@ -125,9 +209,7 @@ impl Dispatch {
         id: MemberId,
         within: Duration,
     ) -> Result<(), v1::Error> {
-        self.reconfigure(who, Reconfiguration::Promote(id), within).await?;
-        self.record_change(who, "member_promoted", &id.to_string());
-        Ok(())
+        self.reconfigure(who, Reconfiguration::Promote(id), within).await.map(drop)
     }
 
     /// Removes a member for ever, then its record in the directory. A leader hands over first. Returns the cluster
@@ -140,7 +222,11 @@ impl Dispatch {
     ) -> Result<ClusterView, v1::Error> {
         match self.reconfigure(who, Reconfiguration::Remove(id), within).await? {
             Reconfigured::Removed(cluster) => Ok(*cluster),
-            _ => Err(Failure::Internal.into()),
+            // Results of other requests.
+            Reconfigured::Invited(_)
+            | Reconfigured::Changed
+            | Reconfigured::HadVote
+            | Reconfigured::Leads { .. } => Err(Failure::Internal.into()),
         }
     }
 
@@ -151,18 +237,7 @@ impl Dispatch {
         to: Option<MemberId>,
         within: Duration,
     ) -> Result<(), v1::Error> {
-        self.reconfigure(who, Reconfiguration::Transfer(to), within).await?;
-        let leader = to.or(self.lead().by);
-        let leader = leader.map_or(String::new(), |leader| leader.to_string());
-        self.record_change(who, "leadership_transferred", &leader);
-        Ok(())
-    }
-
-    /// Records a change that no command of the state machine makes, so that the history does not have it: only the
-    /// member that was asked knows its caller.
-    fn record_change(&self, who: &Principal, act: &str, member: &str) {
-        let record = AuditRecord::new(act, AuditOutcome::Done).target(member);
-        self.member().audit().record(&record.principal(who.known()));
+        self.reconfigure(who, Reconfiguration::Transfer(to), within).await.map(drop)
     }
 
     async fn reconfigure(
@@ -172,14 +247,31 @@ impl Dispatch {
         within: Duration,
     ) -> Result<Reconfigured, v1::Error> {
         self.may_operate(who)?;
+        let (dispatch, who) = (self.clone(), who.clone());
+        let steps = async move { dispatch.steps(&who, request, within).await };
+        let unknown = Failure::UnknownOutcome { waited_ms: millis(within) };
+        // The task ends without a result only if this member stops or a step panics.
+        self.spawn_for_caller(steps).await.unwrap_or_else(|_| Err(unknown.into()))
+    }
+
+    async fn steps(
+        &self,
+        who: &Principal,
+        request: Reconfiguration,
+        within: Duration,
+    ) -> Result<Reconfigured, v1::Error> {
         let until_us = self.deadline_us(within);
         let mut lead = self.member().lead();
+        let mut record = ChangeRecord::of(self.member().audit(), who, &request);
         let mut machine = Reconfigure::new(request, self.member().id(), until_us);
         let mut output = machine.begin(self.moment());
         loop {
             let left = self.until(until_us);
             let input = match output {
                 Some(ReconfigureOutput::Done(result)) => {
+                    if record.is_some_and(|mut it| it.ended(&result)) {
+                        self.member().audit().recorded_durably().await;
+                    }
                     return result.map_err(|why| self.not_reconfigured(why, within));
                 }
                 Some(ReconfigureOutput::View(fresh)) => {
@@ -196,6 +288,9 @@ impl Dispatch {
                     ReconfigureInput::Written(outcome)
                 }
                 Some(ReconfigureOutput::Admin(request)) => {
+                    if let Some(record) = &mut record {
+                        record.sends(&request);
+                    }
                     ReconfigureInput::Changed(self.admin(who, request, left).await)
                 }
                 None => {

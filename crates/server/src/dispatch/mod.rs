@@ -35,6 +35,7 @@ use tenure_raft::RejectReason;
 use tenure_wire::v1;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 pub(crate) use caller::{Caller, WATCHES_MAX, WatchCount};
 #[cfg(test)]
@@ -175,6 +176,18 @@ impl Dispatch {
     /// The moment of the member's clock that is `within` from now.
     pub(crate) fn deadline_us(&self, within: Duration) -> u64 {
         self.member().deadline_us(within)
+    }
+
+    /// Runs a future to its end as work for the present caller, also if the caller goes away.
+    fn spawn_for_caller<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let work = traces::as_present(work);
+        match Caller::current() {
+            Some(caller) => self.runtime().spawn(caller.run(work)),
+            None => self.runtime().spawn(work),
+        }
     }
 
     /// Runs one command and waits for its outcome.

@@ -32,7 +32,7 @@ use tokio::sync::mpsc::{Sender, channel};
 pub(crate) use context::TraceContext;
 use export::{CollectorAddress, Exporter};
 use span::SpanStep;
-pub(crate) use span::{RequestSpan, SpanSteps, present, within};
+pub(crate) use span::{RequestSpan, SpanSteps, as_present, present, within};
 
 use crate::credentials::ServerAuthority;
 use crate::os;

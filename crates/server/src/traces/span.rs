@@ -70,6 +70,14 @@ pub(crate) fn present() -> Option<Arc<SpanSteps>> {
     PRESENT.try_with(Clone::clone).ok()
 }
 
+/// Runs a future as a part of the request that is being served, also in another task.
+pub(crate) fn as_present<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    match present() {
+        None => Either::Left(work),
+        Some(steps) => Either::Right(PRESENT.scope(steps, work)),
+    }
+}
+
 /// One sampled request. If it is dropped before [`RequestSpan::finish`], its caller went away.
 #[derive(Debug)]
 pub(crate) struct RequestSpan {

@@ -283,13 +283,13 @@ impl SimCluster {
             (Reconfiguration::Add(record), Reconfigured::Changed) => {
                 members.contains(record.id) || gone(record.id)
             }
-            (Reconfiguration::Promote(id), Reconfigured::Changed) => {
+            (Reconfiguration::Promote(id), Reconfigured::Changed | Reconfigured::HadVote) => {
                 members.voters.contains(id) || gone(*id)
             }
             (Reconfiguration::Remove(id), Reconfigured::Removed(cluster)) => {
                 gone(*id) && !members.contains(*id) && !cluster.members.contains(*id)
             }
-            (Reconfiguration::Transfer(to), Reconfigured::Leads(by)) => {
+            (Reconfiguration::Transfer(to), Reconfigured::Leads { by, .. }) => {
                 to.is_none_or(|to| to == *by) && self.at(*by).is_some_and(|at| self.oracle.led(at))
             }
             _ => false,
