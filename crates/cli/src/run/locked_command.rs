@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 use serde_json::json;
-use tenure::{Client, Error, Guard, Leadership, Lease, Standing};
+use tenure::{Cause, Client, Error, Guard, Leadership, Lease, Standing};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
@@ -115,7 +115,29 @@ pub(super) struct LockedCommand<'a> {
 pub(super) struct LockLoss {
     at_us: u64,
     cause: String,
-    word: &'static str,
+    reason: LossReason,
+}
+
+/// What ended the hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LossReason {
+    /// Another process gave the lock back with this run's lease and token.
+    GivenBack(GivenBack),
+    /// The watchdog was killed.
+    WatchdogKilled,
+    /// The SDK was told of a loss, or noticed it, with this word.
+    Lost(&'static str),
+}
+
+impl LossReason {
+    /// The cause of this loss in events.
+    fn word(self) -> &'static str {
+        match self {
+            Self::GivenBack(how) => how.word(),
+            Self::WatchdogKilled => "watchdog_killed",
+            Self::Lost(word) => word,
+        }
+    }
 }
 
 impl<'a> LockedCommand<'a> {
@@ -250,7 +272,8 @@ impl<'a> LockedCommand<'a> {
         // Without a process group the command never started, and the watchdog has said why.
         if self.lost.is_none() && self.main.is_some() {
             let cause = "the watchdog was killed, and all that it watched is killed too".to_owned();
-            self.tell_loss(LockLoss { at_us: now_us(), cause, word: "watchdog_killed" }, None);
+            let (at_us, reason) = (now_us(), LossReason::WatchdogKilled);
+            self.tell_loss(LockLoss { at_us, cause, reason }, None);
         }
         let mut empty = 0;
         let struck_us = now_us();
@@ -274,20 +297,23 @@ impl<'a> LockedCommand<'a> {
         };
         let word = lost.as_ref().map_or("local_stall", |it| it.word());
         let at_us = now_us().min(self.deadlines.lost_us);
-        self.tell_loss(LockLoss { at_us, cause: text, word }, lost.as_ref());
+        let is_given_back = lost.as_ref().is_some_and(|it| matches!(it.cause(), Cause::Released));
+        let reason = match is_given_back {
+            true => LossReason::GivenBack(GivenBack::Released),
+            false => LossReason::Lost(word),
+        };
+        self.tell_loss(LockLoss { at_us, cause: text, reason }, lost.as_ref());
     }
 
     /// Handles a lock that another process gave back: to the cluster, the work has stopped.
     fn given_back_elsewhere(&mut self, lock: &str, how: GivenBack) {
-        let (verb, command) = match how {
-            GivenBack::Released => ("released", "unlock"),
-            GivenBack::HandedOn => ("handed on", "hand-on"),
-            GivenBack::Either => ("released or handed on", "unlock"),
-        };
         let cause = format!(
-            "`{lock}` was {verb} with this run's lease and token, as `tenure {command}` does"
+            "`{lock}` was {} with this run's lease and token, as `tenure {}` does",
+            how.verb(),
+            how.command()
         );
-        self.tell_loss(LockLoss { at_us: now_us(), cause, word: how.word() }, None);
+        let reason = LossReason::GivenBack(how);
+        self.tell_loss(LockLoss { at_us: now_us(), cause, reason }, None);
     }
 
     /// Tells of a loss, in the same form for every cause.
@@ -295,7 +321,7 @@ impl<'a> LockedCommand<'a> {
         let (what, guard, held) = (self.what(), self.hold.guard(), self.began.elapsed());
         self.messages.loss(&format!("{what} lost: {}", lost.cause));
         self.messages.detail("held", &loss::held_words(guard, held));
-        self.messages.event("lost", &loss::event_fields(guard, held, lost.word, more));
+        self.messages.event("lost", &loss::event_fields(guard, held, lost.reason.word(), more));
         self.lost = Some(lost);
     }
 
@@ -388,31 +414,27 @@ impl<'a> LockedCommand<'a> {
         let took = shown(Duration::from_micros(gone_us.saturating_sub(lost.at_us)));
         let free_us = self.job.times.handed_over_us(&self.deadlines);
         let messages = self.messages;
-        match free_us.checked_sub(gone_us) {
-            // A client that ends the lease as its owner declares the work stopped, and the cluster does not say when
-            // that was.
-            _ if lost.word == GivenBack::Released.word() => messages.loss(&format!(
+        match (lost.reason, free_us.checked_sub(gone_us)) {
+            // A client that gives the lock back declares the work stopped, and the cluster does not say when that was.
+            (LossReason::GivenBack(how), _) => messages.loss(&format!(
                 "stopped in {took}; the next holder may have started before: \
-                 the lock was released while the command ran"
+                 the lock was {} while the command ran",
+                how.verb()
             )),
-            _ if lost.word == GivenBack::HandedOn.word() => messages.loss(&format!(
-                "stopped in {took}; the next holder may have started before: \
-                 the lock was handed on while the command ran"
-            )),
-            _ if lost.word == "gone" => messages.loss(&format!(
+            (LossReason::Lost("gone"), _) => messages.loss(&format!(
                 "stopped in {took}; the next holder may have started before: it is not known when the lock was taken"
             )),
-            Some(margin_us) => {
+            (reason, Some(margin_us)) => {
                 let margin = shown(Duration::from_micros(margin_us));
-                let unless = match lost.word {
-                    "forced" | "revoked" => ", unless it was taken away with --now",
+                let unless = match reason {
+                    LossReason::Lost("forced" | "revoked") => ", unless it was taken away with --now",
                     _ => "",
                 };
                 messages.loss(&format!(
                     "stopped in {took}, at least {margin} before another client could have the lock{unless}"
                 ));
             }
-            None => {
+            (_, None) => {
                 let late = shown(Duration::from_micros(gone_us - free_us));
                 messages.loss(&format!(
                     "stopped in {took}, TOO LATE by up to {late}: {} ({})",
@@ -428,7 +450,7 @@ impl<'a> LockedCommand<'a> {
         // A client that was cut off at the loss was not told its cause.
         let why = tokio::time::timeout(FAREWELL, self.hold.guard().why_lost()).await;
         if let Ok(Ok(Some(why))) = why
-            && why.word() != lost.word
+            && why.word() != lost.reason.word()
         {
             messages.detail("why", &output::clean(&why.to_string()));
         }
@@ -445,7 +467,7 @@ impl<'a> LockedCommand<'a> {
         messages.event(
             "stopped",
             &json!({
-                "cause": lost.word, "margin_us": margin_us, "late_us": late_us, "dying_us": dying_us,
+                "cause": lost.reason.word(), "margin_us": margin_us, "late_us": late_us, "dying_us": dying_us,
             }),
         );
         // The work has stopped: waiters need not wait until the lease expires.

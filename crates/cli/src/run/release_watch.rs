@@ -33,6 +33,23 @@ pub(super) struct ReleaseWatch {
 }
 
 impl GivenBack {
+    /// What was done to the lock.
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::HandedOn => "handed on",
+            Self::Either => "released or handed on",
+        }
+    }
+
+    /// The command of `tenure` that does this.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Self::Released | Self::Either => "unlock",
+            Self::HandedOn => "hand-on",
+        }
+    }
+
     /// The cause of this loss in events.
     pub(super) fn word(self) -> &'static str {
         match self {
