@@ -86,6 +86,7 @@ export const CAUSES = {
   granted_elsewhere: 'got another of its locks',
   too_many_slots: 'wanted more slots than are left',
   resized: 'number of slots set',
+  history_compacted: 'history compacted',
   unrecorded: 'not recorded: before the next grant',
 };
 export const cause = (word) => CAUSES[word] || word;

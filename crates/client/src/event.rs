@@ -93,6 +93,8 @@ pub enum EventCause {
     LimitsSet,
     /// The feature level was raised.
     LevelRaised,
+    /// The history was compacted by command: [`Event::value`] is the oldest revision that is left.
+    HistoryCompacted,
     /// The access rules were changed.
     AccessChanged,
     /// An operator closed a prefix to new grants: [`Event::value`] is the prefix.
@@ -204,6 +206,7 @@ impl EventCause {
             v1::Cause::LeaseGranted => Self::LeaseGranted,
             v1::Cause::LimitsSet => Self::LimitsSet,
             v1::Cause::LevelRaised => Self::LevelRaised,
+            v1::Cause::HistoryCompacted => Self::HistoryCompacted,
             v1::Cause::AccessChanged => Self::AccessChanged,
             v1::Cause::Drained => Self::Drained,
             v1::Cause::Undrained => Self::Undrained,

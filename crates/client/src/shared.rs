@@ -528,6 +528,7 @@ pub(crate) fn cause(cause: v1::Cause) -> Cause {
         | Wire::KeyDeleted
         | Wire::LimitsSet
         | Wire::LevelRaised
+        | Wire::HistoryCompacted
         | Wire::AccessChanged
         | Wire::Drained
         | Wire::Undrained

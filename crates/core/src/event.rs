@@ -75,11 +75,13 @@ pub enum Cause {
     /// A waiter left the queue because another of its locks was granted, and it had asked for any of them. From level
     /// 13 on.
     GrantedElsewhere = 31,
+    /// The history was compacted by command. The value is the oldest revision that is left. From level 14 on.
+    HistoryCompacted = 32,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 31] = [
+    pub const ALL: [Cause; 32] = [
         Cause::Granted,
         Cause::Released,
         Cause::Expired,
@@ -111,6 +113,7 @@ impl Cause {
         Cause::Resized,
         Cause::TooManySlots,
         Cause::GrantedElsewhere,
+        Cause::HistoryCompacted,
     ];
 
     /// Returns the cause with this number.
@@ -152,6 +155,7 @@ impl Cause {
             Cause::Resized => "resized",
             Cause::TooManySlots => "too_many_slots",
             Cause::GrantedElsewhere => "granted_elsewhere",
+            Cause::HistoryCompacted => "history_compacted",
         }
     }
 }

@@ -100,6 +100,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("reopening_puts_off_what_is_due", &["T7"]),
     ("slice_for_each_undrain", &["Q11"]),
     ("reopening_does_not_begin_again", &["Q2"]),
+    ("compaction_keeps_nothing", &["W3"]),
+    ("compaction_is_not_recorded", &["W3"]),
 ];
 
 #[cfg(mutants)]

@@ -125,7 +125,8 @@ pub enum Command<'a> {
     },
     /// Set limits, all or none.
     SetLimits(Vec<(Limit, u64)>),
-    /// Forget the history before a revision.
+    /// Forget the history before a revision. From [`LEVEL_FAIR_RECORDS`] on the newest 1,000 revisions stay in any
+    /// case.
     Compact {
         /// The oldest revision to keep.
         keep: Revision,

@@ -214,6 +214,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::KeyDeleted
         | Cause::LimitsSet
         | Cause::LevelRaised
+        | Cause::HistoryCompacted
         | Cause::AccessChanged
         | Cause::Drained
         | Cause::Undrained
@@ -412,13 +413,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_was_compacted_away_is_not_told_as_another() {
+    fn a_cause_that_the_history_no_longer_has_is_not_told_as_another() {
         let mut held = held(None);
         held.then(1, force(held.token));
         held.then(1, revoke());
-        let keep = held.machine.revision();
-        held.then(1, put());
-        held.then(1, Command::Compact { keep: keep.next() });
+        held.then(1, Command::SetLimits(vec![(Limit::HistoryRevisions, 1)]));
         assert_eq!(held.told(), (Some(None), Some(None)));
     }
 }

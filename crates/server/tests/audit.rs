@@ -107,12 +107,16 @@ fn revisions_that_the_history_no_longer_has_are_marked_as_a_gap() {
     let kept = run(dir.path(), AuditTo::Memory, |running| {
         set_limit(running, "ann", 1_001);
         let kept = revision(running) + 1;
-        submit(running, "", Command::Compact { keep: Revision(kept) });
+        // A compaction would keep the act.
+        for revisions in [1, Limit::HistoryRevisions.default_value()] {
+            let limits = vec![(Limit::HistoryRevisions, revisions)];
+            submit(running, "", Command::SetLimits(limits));
+        }
         set_limit(running, "ann", 1_002);
         kept
     });
     run(dir.path(), AuditTo::File(file.clone()), |running| {
-        wait("it is written", || (records(&file, "set_limits").len() == 2).then_some(()));
+        wait("it is written", || (records(&file, "set_limits").len() == 4).then_some(()));
         reached(dir.path(), running);
     });
     let gaps = records(&file, "gap");
@@ -124,7 +128,29 @@ fn revisions_that_the_history_no_longer_has_are_marked_as_a_gap() {
 
     // Nothing is written twice after the gap either.
     run(dir.path(), AuditTo::File(file.clone()), |running| reached(dir.path(), running));
-    assert_eq!((records(&file, "gap").len(), records(&file, "set_limits").len()), (1, 2));
+    assert_eq!((records(&file, "gap").len(), records(&file, "set_limits").len()), (1, 4));
+}
+
+#[test]
+fn a_compaction_is_an_act_and_erases_no_act_that_is_not_written_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit");
+    let at = run(dir.path(), AuditTo::Memory, |running| {
+        set_limit(running, "ann", 1_000);
+        let at = revision(running);
+        submit(running, "mallory", Command::Compact { keep: Revision(at + 1) });
+        at
+    });
+    run(dir.path(), AuditTo::File(file.clone()), |running| reached(dir.path(), running));
+    let acts = records(&file, "set_limits");
+    assert_eq!(acts.len(), 1, "{acts:?}");
+    assert_eq!(acts[0]["revision"], at);
+    let compactions = records(&file, "compact");
+    assert_eq!(compactions.len(), 1, "{compactions:?}");
+    let compaction = &compactions[0];
+    assert_eq!((&compaction["principal"], &compaction["target"]), (&"mallory".into(), &"1".into()));
+    assert_eq!(compaction["revision"], at + 1);
+    assert!(records(&file, "gap").is_empty());
 }
 
 #[test]

@@ -265,6 +265,7 @@ fn cause_invariant(event: &Event) -> &'static str {
         (Cause::HandedOn, _) => "S16",
         (Cause::TooManySlots, _) => "Q9",
         (Cause::GrantedElsewhere, _) => "S19",
+        (Cause::HistoryCompacted, _) => "W3",
         _ => "model",
     }
 }

@@ -389,6 +389,7 @@ pub enum Cause {
     Resized = 29,
     TooManySlots = 30,
     GrantedElsewhere = 31,
+    HistoryCompacted = 32,
 }
 impl Cause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -429,6 +430,7 @@ impl Cause {
             Self::Resized => "CAUSE_RESIZED",
             Self::TooManySlots => "CAUSE_TOO_MANY_SLOTS",
             Self::GrantedElsewhere => "CAUSE_GRANTED_ELSEWHERE",
+            Self::HistoryCompacted => "CAUSE_HISTORY_COMPACTED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -466,6 +468,7 @@ impl Cause {
             "CAUSE_RESIZED" => Some(Self::Resized),
             "CAUSE_TOO_MANY_SLOTS" => Some(Self::TooManySlots),
             "CAUSE_GRANTED_ELSEWHERE" => Some(Self::GrantedElsewhere),
+            "CAUSE_HISTORY_COMPACTED" => Some(Self::HistoryCompacted),
             _ => None,
         }
     }

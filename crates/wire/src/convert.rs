@@ -153,6 +153,7 @@ pub fn cause_word(cause: v1::Cause) -> &'static str {
         v1::Cause::LeaseGranted => "lease_granted",
         v1::Cause::LimitsSet => "limits_set",
         v1::Cause::LevelRaised => "level_raised",
+        v1::Cause::HistoryCompacted => "history_compacted",
         v1::Cause::AccessChanged => "access_changed",
         v1::Cause::Deadlock => "deadlock",
     }
@@ -187,11 +188,11 @@ mod tests {
 
     #[test]
     fn cause_words_are_the_names_of_the_wire_in_lower_case() {
-        for number in 0..=31 {
+        for number in 0..=32 {
             let cause = v1::Cause::try_from(number).unwrap();
             let name = cause.as_str_name().strip_prefix("CAUSE_").unwrap();
             assert_eq!(cause_word(cause), name.to_lowercase());
         }
-        assert!(v1::Cause::try_from(32).is_err(), "a new cause needs a word above");
+        assert!(v1::Cause::try_from(33).is_err(), "a new cause needs a word above");
     }
 }

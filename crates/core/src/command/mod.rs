@@ -94,7 +94,7 @@ impl Machine {
                 self.delete(request.principal, key, *expect, guard.as_ref())
             }
             Command::SetLimits(limits) => self.set_limits(request.principal, limits),
-            Command::Compact { keep } => self.compact(*keep),
+            Command::Compact { keep } => self.compact(request.principal, *keep),
             Command::RaiseLevel { level } => self.raise_level(request.principal, *level),
             Command::Abandon(abandon) => Ok(self.abandon(request.principal, abandon)),
             Command::SetAccess(change) => self.set_access(request.principal, change),

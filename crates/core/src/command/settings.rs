@@ -12,6 +12,10 @@ use crate::machine::Machine;
 use crate::outcome::Answer;
 use crate::request::{LEVEL_FAIR_RECORDS, LEVEL_REOPENING, LEVEL_REPAIRED_SHARES};
 
+/// How many of the newest revisions a compaction keeps, whatever its caller asks. The audit log of a member follows the
+/// history: an act must not be erased before the members have read it, nor the compaction itself.
+const COMPACTION_KEEPS: u64 = 1_000;
+
 impl Machine {
     pub(super) fn set_limits(
         &mut self,
@@ -42,13 +46,22 @@ impl Machine {
         Ok(Answer::LimitsSet)
     }
 
-    pub(super) fn compact(&mut self, keep: Revision) -> Result<Answer, Refusal> {
+    pub(super) fn compact(&mut self, principal: &str, keep: Revision) -> Result<Answer, Refusal> {
         if keep > self.revision.next() {
             return Err(Refusal::FutureRevision { asked: keep, newest: self.revision });
         }
         let keep = if mutant!("compaction_off_by_one") { keep.next() } else { keep };
-        self.history.compact(keep);
-        Ok(Answer::Compacted { floor: self.history.floor() })
+        let is_recorded = self.level >= LEVEL_FAIR_RECORDS;
+        let bound = match is_recorded && !mutant!("compaction_keeps_nothing") {
+            true => Revision(self.revision.next().0.saturating_sub(COMPACTION_KEEPS)),
+            false => keep,
+        };
+        self.history.compact(keep.min(bound));
+        let floor = self.history.floor();
+        if is_recorded && !mutant!("compaction_is_not_recorded") {
+            self.emit_settings(Cause::HistoryCompacted, principal, &floor.0.to_string());
+        }
+        Ok(Answer::Compacted { floor })
     }
 
     pub(super) fn raise_level(&mut self, principal: &str, level: u16) -> Result<Answer, Refusal> {

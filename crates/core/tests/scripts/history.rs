@@ -136,6 +136,30 @@ fn history_is_forgotten_by_command_up_to_a_revision() {
 }
 
 #[test]
+fn from_level_14_on_a_compaction_is_recorded_and_keeps_the_newest_thousand_revisions() {
+    let mut script = String::from("0s  level 14                   raised\n");
+    script.push_str("0s  put a 0                    written version=1\n");
+    // Three revisions so far; the compaction has one too.
+    script.push_str("0s  compact 3 as=ops           kept from 1\n");
+    script.push_str("0s  events all from 3          3 settings history_compacted as=ops value=1\n");
+    for version in 2..1_100 {
+        script.push_str(&format!("0s  put a {version}    written version={version}\n"));
+    }
+    script.push_str("0s  revision                   1101 (floor 1)\n");
+    script.push_str("0s  compact 90 as=ops          kept from 90\n");
+    script.push_str("0s  compact 1103 as=ops        kept from 103\n");
+    script.push_str(
+        "0s  compact 1105               refused future-revision (asked 1105, newest 1103)\n",
+    );
+    script.push_str("0s  revision                   1103 (floor 103)\n");
+    script.push_str(
+        "0s  events all from 1102       1102 settings history_compacted as=ops value=90; ",
+    );
+    script.push_str("1103 settings history_compacted as=ops value=103\n");
+    check(&script);
+}
+
+#[test]
 fn compaction_moves_no_revision_and_no_state() {
     check(
         "

@@ -419,6 +419,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::LeaseGranted
         | Cause::LimitsSet
         | Cause::LevelRaised
+        | Cause::HistoryCompacted
         | Cause::AccessChanged
         | Cause::Drained
         | Cause::Resized

@@ -10,7 +10,7 @@ use tenure_core::request::{
     Acquire, Ask, AskLease, AskWait, Asks, Command, LeaseRef, NewLease, Purpose, Request,
     RequestId, Revoker,
 };
-use tenure_types::{Epoch, LeaseId, Mode, Term};
+use tenure_types::{Epoch, LeaseId, Limit, Mode, Term};
 
 use super::writer::segment_files;
 use super::*;
@@ -144,7 +144,10 @@ pub(super) fn writer(dir: &Path, bytes_max: u64) -> (ArchiveWriter, Arc<Archive>
 
 /// A writer that reads the history of a machine which has lost everything before a revision.
 pub(super) fn holey(dir: &Path, past: &mut Past, floor: u64) -> (ArchiveWriter, Arc<Archive>) {
-    past.apply(&[Command::Compact { keep: Revision(floor) }]);
+    // This command has a revision too.
+    let kept = past.machine.revision().0 + 2 - floor;
+    past.apply(&[Command::SetLimits(vec![(Limit::HistoryRevisions, kept)])]);
+    assert_eq!(past.machine.floor(), Revision(floor));
     let archive = Arc::new(Archive::default());
     let machine = Machine::decode(&past.machine.encode()).unwrap();
     let read = Box::new(move |from| Some(machine.records(from, PART)));
@@ -316,14 +319,15 @@ fn what_the_history_has_lost_is_marked_as_a_hole() {
     (0..5).for_each(|_| past.cycle("deploy"));
     let early = past.from(1);
     (0..5).for_each(|_| past.cycle("deploy"));
-    let floor = past.machine.revision().0 - 3;
+    let newest = past.machine.revision();
+    let floor = newest.0 - 3;
     let (mut writer, archive) = holey(dir.path(), &mut past, floor);
     let next = early.next();
     writer.add_now(early);
     writer.catch_up_now();
     let found = archive.search(&all_of("deploy")).unwrap();
     assert_eq!(found.holes, [RevisionRange { from: next, next: Revision(floor) }]);
-    assert_eq!(found.batches[0].revision, past.machine.revision());
+    assert_eq!(found.batches[0].revision, newest);
     let (_, restarted) = super::tests::writer(dir.path(), 1 << 20);
     assert_eq!(restarted.search(&all_of("deploy")).unwrap().holes, found.holes);
     assert_eq!(archive.metrics.holes.get(), 1);

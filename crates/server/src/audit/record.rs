@@ -119,6 +119,7 @@ fn is_candidate(event: &Recorded<'_>) -> bool {
         | Cause::Revoked
         | Cause::LimitsSet
         | Cause::LevelRaised
+        | Cause::HistoryCompacted
         | Cause::Drained
         | Cause::Undrained
         | Cause::Resized
@@ -146,6 +147,7 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
         (Cause::Revoked, Subject::Lease(_)) if is_operator => "revoke",
         (Cause::LimitsSet, _) => "set_limits",
         (Cause::LevelRaised, _) => "raise_level",
+        (Cause::HistoryCompacted, _) => "compact",
         (Cause::AccessChanged, _) => "set_access",
         (Cause::Drained, _) => "drain",
         (Cause::Undrained, _) => "undrain",

@@ -2,7 +2,7 @@
 
 use tenure_core::request::Command;
 use tenure_server::watch::{OwnedFilter, Start, WatchOptions, WatchStep};
-use tenure_types::Revision;
+use tenure_types::{Limit, Revision};
 
 use crate::checker::{MARKS, Seen, check, expected, follow};
 use crate::cluster::{Cluster, done, encode, put, wait};
@@ -22,7 +22,11 @@ fn cursors_go_on_or_are_told_after_a_snapshot_is_installed() {
         done(cluster.member(), vec![put(&format!("key/{}", written % 10), b"2")])
     };
     let middle = (0..50).map(|_| write(&cluster)).last().unwrap();
-    done(cluster.member(), vec![encode(Command::Compact { keep: middle })]);
+    // The first one leaves the newest write and itself.
+    for revisions in [2, Limit::HistoryRevisions.default_value()] {
+        let limits = vec![(Limit::HistoryRevisions, revisions)];
+        done(cluster.member(), vec![encode(Command::SetLimits(limits))]);
+    }
     wait("its entries are gone", || {
         write(&cluster);
         (cluster.member().status().unwrap().agreement.base.index > index).then_some(())

@@ -353,6 +353,7 @@ impl Model {
                 (Command::Force { .. }, Cause::Forced | Cause::Cooled | Cause::MinHoldOver, _)
                 | (Command::SetLimits(_), Cause::LimitsSet, _)
                 | (Command::RaiseLevel { .. }, Cause::LevelRaised, _)
+                | (Command::Compact { .. }, Cause::HistoryCompacted, _)
                 | (Command::Drain { .. }, Cause::Drained, _)
                 | (Command::Undrain { .. }, Cause::Undrained, _)
                 | (Command::Resize { .. }, Cause::Resized, _) => true,

@@ -6,10 +6,13 @@ use tenure_types::{Limit, Refusal, Revision};
 
 use super::event::blank;
 use super::level::LEVEL_MAX;
-use super::{LEVEL_REOPENING, Model, Verdict};
+use super::{LEVEL_FAIR_RECORDS, LEVEL_REOPENING, Model, Verdict};
 
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
+
+/// How many of the newest revisions stay after a compaction.
+const KEPT: u64 = 1_000;
 
 impl Model {
     pub(super) fn set_limits(&mut self, limits: &[(Limit, u64)]) -> Verdict {
@@ -41,8 +44,14 @@ impl Model {
         if keep > self.revision.next() {
             return Err(Refusal::FutureRevision { asked: keep, newest: self.revision });
         }
+        let is_recorded = self.level >= LEVEL_FAIR_RECORDS;
+        let newest_kept = (self.revision.0 + 1).saturating_sub(KEPT);
+        let keep = if is_recorded { keep.min(Revision(newest_kept)) } else { keep };
         self.history.retain(|batch| batch.revision >= keep);
         self.floor = self.floor.max(keep);
+        if is_recorded {
+            self.settings_event(Cause::HistoryCompacted, self.floor.0.to_string());
+        }
         Ok(Answer::Compacted { floor: self.floor })
     }
 
