@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::ask::LockAsk;
+use crate::ask::{AcquireOptions, LockAsk};
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::guard::Guard;
@@ -210,10 +210,7 @@ impl Client {
         if self.shared.cleanups.is_closing() {
             return Err(Error::Closed);
         }
-        let ask = crate::ask::AcquireOptions {
-            ttl: Some(ttl),
-            ..crate::ask::AcquireOptions::new(Vec::new())
-        };
+        let ask = AcquireOptions { ttl: Some(ttl), ..AcquireOptions::new(Vec::new()) };
         let timing = timing_of(&self.shared, &ask)?;
         let span = tracing::debug_span!("lease", ttl = ?ttl);
         Ok(Lease { held: HeldLease::grant(&self.shared, timing).instrument(span).await? })

@@ -96,10 +96,10 @@ where
 impl LockAsk {
     /// Raises the floor at the resource after the lock is granted and before the guard is returned: from then on the
     /// previous holder cannot write. If that fails, or takes longer than the client's timeout, the client releases the
-    /// lock and returns [`Error::Fence`]. If it takes longer than the request's own [`timeout`](Self::timeout), the error
-    /// is that of the end of a wait, [`Refusal::WaitTimeout`](crate::Refusal::WaitTimeout). If the lock is lost meanwhile,
-    /// the error is [`Error::Lost`], whatever the fence reports. If no member can be reached for the release, the lock
-    /// ends with its lease.
+    /// lock and returns [`Error::Fence`]. If it takes longer than the request's own [`timeout`](Self::timeout), the
+    /// error is that of the end of a wait, [`Refusal::WaitTimeout`](crate::Refusal::WaitTimeout). If the lock is lost
+    /// meanwhile, the error is [`Error::Lost`], whatever the fence reports. If no member can be reached for the
+    /// release, the lock ends with its lease.
     ///
     /// ```no_run
     /// # async fn raise(lock: tenure::Lock) -> Result<(), std::io::Error> { Ok(()) }

@@ -69,8 +69,8 @@ struct RequestHead {
 }
 
 impl RequestHead {
-    /// Whether a browser asks what a page of an allowed origin may send. It sends no credentials with this, and the HTTP
-    /// API answers it without serving a call. gRPC serves a call whatever the method is.
+    /// Whether a browser asks what a page of an allowed origin may send. It sends no credentials with this, and the
+    /// HTTP API answers it without serving a call. gRPC serves a call whatever the method is.
     fn is_preflight(&self) -> bool {
         !self.is_grpc && self.origin.is_some() && self.method == Method::OPTIONS
     }
@@ -88,7 +88,8 @@ impl FilteredConnection {
     /// The reason to reject a request, if any.
     fn objection<B>(&self, request: &Request<B>) -> Option<Failure> {
         if !self.permit.known {
-            let problem = "this member demands a client certificate, and the connection showed none";
+            let problem =
+                "this member demands a client certificate, and the connection showed none";
             return Some(Failure::CredentialsRejected { problem });
         }
         if are_too_long(request) {

@@ -1,10 +1,10 @@
 //! Writes the audit log: what administrators did and what callers were denied, one JSON object per line.
 //!
 //! Acts that change the cluster are taken from the history of applied commands ([`follow`]), so an act is recorded
-//! whichever member and API it came through, and also if this member applies it later. Acts that are not in the history,
-//! such as backups, are recorded where they happen, and their callers get the answer once the record is durable. Denied
-//! calls never wait: if too many wait for the file, more are dropped and counted. The newest records are also kept in
-//! memory.
+//! whichever member and API it came through, and also if this member applies it later. Acts that are not in the
+//! history, such as backups, are recorded where they happen, and their callers get the answer once the record is
+//! durable. Denied calls never wait: if too many wait for the file, more are dropped and counted. The newest records
+//! are also kept in memory.
 //!
 //! Records that the file does not take are written again until it takes them ([`writer`]). Until then the position does
 //! not move.

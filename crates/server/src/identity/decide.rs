@@ -7,10 +7,14 @@ use tenure_types::Verb;
 use super::Identity;
 
 impl Identity {
-    /// Refuses a principal without a name if every caller must have one. The credentials of a request are checked before
-    /// it is served; this refuses a request that was served without that check.
+    /// Refuses a principal without a name if every caller must have one. The credentials of a request are checked
+    /// before it is served; this refuses a request that was served without that check.
     pub(crate) fn check_known(&self, who: &Principal) -> Result<(), NodeFailure> {
-        if who.name().is_empty() { self.published.decide(|access| self.known(access, who)) } else { Ok(()) }
+        if who.name().is_empty() {
+            self.published.decide(|access| self.known(access, who))
+        } else {
+            Ok(())
+        }
     }
 
     fn known(&self, access: &Access, who: &Principal) -> Result<(), NodeFailure> {
