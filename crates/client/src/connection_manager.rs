@@ -291,3 +291,17 @@ fn dial_time(timeout: Duration, addresses: usize) -> Duration {
     let addresses = u32::try_from(addresses).unwrap_or(u32::MAX).max(1);
     (timeout / addresses).clamp(DIAL_MIN, DIAL)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_share_the_timeout_within_bounds() {
+        let ms = Duration::from_millis;
+        assert_eq!(dial_time(ms(10_000), 3), DIAL);
+        assert_eq!(dial_time(ms(6_000), 5), ms(1_200));
+        assert_eq!(dial_time(ms(500), 64), DIAL_MIN);
+        assert_eq!(dial_time(ms(500), 0), DIAL_MIN);
+    }
+}

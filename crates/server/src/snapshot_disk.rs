@@ -171,6 +171,10 @@ impl SnapshotWriteThread {
         self.log_syncs = self.member.meters().syncs();
         let incoming = self.snapshots.receive(id)?;
         let have = incoming.have();
+        if have > 0 {
+            let (index, bytes) = (id.point.index, id.bytes);
+            tracing::info!(index, have, bytes, "receiving the rest of a snapshot");
+        }
         self.open = Some((number, incoming));
         Ok(have)
     }

@@ -1,10 +1,16 @@
 //! Tests that members survive stops, rollbacks, restarts, catching up and transfers without loss.
 
+use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::common::client::number;
+use crate::common::http::{Call, Connection};
 use crate::common::load::Load;
+use crate::common::proxy::Road;
 use crate::common::{Cluster, field, wait};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn applied(cluster: &Cluster, at: usize) -> u64 {
     wait("it tells", || Some(number(&cluster.ask(at, "status")?, "applied")))
@@ -155,6 +161,73 @@ fn a_member_that_is_killed_while_it_catches_up_catches_up() {
     }
     load.goes_on(50);
     load.judge(&cluster, &[0, 1, 2]);
+}
+
+/// The bytes of the snapshot that a member is receiving.
+fn part_bytes(cluster: &Cluster, at: usize) -> u64 {
+    let is_part = |path: &Path| path.extension().is_some_and(|it| it == "part");
+    let files = |dir: &Path| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let data = files(&cluster.data(at));
+    let below = data.iter().flat_map(|path| files(path));
+    let parts = data.iter().cloned().chain(below).filter(|path| is_part(path));
+    parts.filter_map(|path| path.metadata().ok()).map(|part| part.len()).sum()
+}
+
+#[test]
+fn a_snapshot_that_a_kill_interrupts_goes_on_where_it_stopped() {
+    // Some seconds of the slow road, and more entries than the log keeps.
+    const KEYS: u32 = 220;
+    let mut cluster = Cluster::new();
+    cluster.more = vec!["--snapshot-entries".to_owned(), "100".to_owned()];
+    for _ in 0..3 {
+        cluster.add();
+    }
+    cluster.put_behind_proxies();
+    let mut cluster = cluster.founded();
+    let behind = (cluster.leader() + 1) % 3;
+    cluster.kill(behind);
+    let stopped_at = applied(&cluster, cluster.leader());
+    let value = "v".repeat(30_000);
+    for key in 0..KEYS {
+        let path = format!("/v1/keys/large-{key}");
+        wait("it is written", || {
+            let to = cluster.address(cluster.leader());
+            let body = Some(("application/octet-stream", value.clone()));
+            let call = Call { verb: "PUT", path: path.clone(), key: None, body };
+            let answer = Connection::open(to, None, TIMEOUT).ok()?.call(&call).ok()?;
+            assert!([200, 503, 504].contains(&answer.status), "{answer:?}");
+            (answer.status == 200).then_some(())
+        });
+    }
+    wait("the others have forgotten what it lacks", || {
+        let base = number(&cluster.ask(cluster.leader(), "status")?, "base");
+        (base > stopped_at).then_some(())
+    });
+    let slow = Road::Slow(Duration::from_millis(40));
+    cluster.proxies.as_ref().unwrap().around(behind, slow);
+    cluster.start(behind, &[]);
+    wait("a part has arrived", || (part_bytes(&cluster, behind) > 1 << 20).then_some(()));
+    cluster.kill(behind);
+    let log = cluster.dir.path().join(format!("m{behind}.log"));
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(!said.contains("snapshot received"), "it was interrupted: {said}");
+    assert!(part_bytes(&cluster, behind) > 1 << 20, "the part is still there");
+    cluster.proxies.as_ref().unwrap().heal();
+    cluster.start(behind, &[]);
+    let words = wait("a snapshot reaches it", || {
+        let words = cluster.members[behind].process.as_ref().unwrap().words();
+        words.contains("snapshot received").then_some(words)
+    });
+    assert!(words.contains("receiving the rest of a snapshot"), "it began again: {words}");
+    let newest = applied(&cluster, cluster.leader());
+    wait("it has caught up", || {
+        (number(&cluster.ask(behind, "status")?, "applied") >= newest).then_some(())
+    });
+    let read = cluster.ask(behind, &format!("get large-{}", KEYS - 1)).unwrap();
+    assert_eq!(field(&read, "value").as_deref(), Some(&*value), "the whole state has arrived");
 }
 
 #[test]

@@ -190,6 +190,16 @@ fn ends_as_lost(held: &mut Held, blow: Blow) -> Option<Value> {
     assert_eq!(held.ended().code(), Some(76));
     let stopped = held.event("stopped");
     assert!(causes.contains(&stopped["cause"].as_str().unwrap()), "{stopped}");
+    // Every loss is told in the same form.
+    let (lost, said) = (held.event("lost"), held.said());
+    assert_eq!(lost["cause"], stopped["cause"], "{lost}");
+    assert!(lost["held_ms"].is_u64(), "{lost}");
+    let token = lost["token"].as_str().unwrap();
+    let mut lines = said.lines().skip_while(|line| !line.contains(" lost: "));
+    assert!(lines.next().is_some_and(|line| line.starts_with("tenure: lock `")), "{said}");
+    let second = lines.next().unwrap_or_default();
+    assert!(second.starts_with("  held     for "), "{said}");
+    assert!(second.ends_with(&format!(", under token {token}")), "{said}");
     Some(stopped)
 }
 
