@@ -68,7 +68,7 @@ impl Client {
         &self,
         ask: impl AsyncFn(MemberChannel) -> Result<tonic::Response<T>, tonic::Status>,
     ) -> Result<T, Error> {
-        self.query(ask).await
+        self.query(|channel| ask(channel)).await
     }
 
     /// Sends an administrative command outside of the session. If no answer comes, the error says that it may have

@@ -161,8 +161,10 @@ impl HistoryAsk {
                 archive: Some(self.search.clone()),
                 ..Default::default()
             };
-            let asked =
-                async |channel| LockAdminServiceClient::new(channel).history(ask.clone()).await;
+            let asked = |channel| {
+                let ask = ask.clone();
+                async move { LockAdminServiceClient::new(channel).history(ask).await }
+            };
             let page = self.client.query(asked).await?;
             for batch in page.batches {
                 if past.batches.len() < self.limit {

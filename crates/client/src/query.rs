@@ -14,29 +14,31 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Sends a query to a member, and retries while no member can answer it.
-    pub(crate) async fn query<T>(
-        &self,
-        ask: impl AsyncFn(MemberChannel) -> Result<tonic::Response<T>, tonic::Status>,
-    ) -> Result<T, Error> {
+    /// Sends a query to a member, and retries while no member can answer it. The future of an `AsyncFn` cannot be proved
+    /// to be `Send`, and callers spawn theirs.
+    pub(crate) async fn query<T, F>(&self, ask: impl Fn(MemberChannel) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
         let until = Instant::now() + self.shared.settings.timeout;
         let mut pause = PAUSE_MIN;
         loop {
             let session = self.shared.session(until).await;
             let session = session.ok_or_else(|| self.shared.no_session())?;
             let asked = tokio::time::timeout_at(until, ask(session.channel.clone())).await;
-            let newest = match asked.map_err(|_| Error::Unavailable)? {
+            let (newest, after) = match asked.map_err(|_| Error::Unavailable)? {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => match meaning(&status) {
                     Meaning::No(error) => return Err(error),
-                    Meaning::Again { error, .. } => error.unwrap_or(Error::Unavailable),
-                    Meaning::Doubt => Error::Unavailable,
+                    Meaning::Again { error, after } => (error.unwrap_or(Error::Unavailable), after),
+                    Meaning::Doubt => (Error::Unavailable, Duration::ZERO),
                 },
             };
-            if Instant::now() + pause >= until {
+            let wait = clock::jittered(pause).max(after);
+            if Instant::now() + wait >= until {
                 return Err(newest);
             }
-            tokio::time::sleep(clock::jittered(pause)).await;
+            tokio::time::sleep(wait).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
