@@ -106,6 +106,74 @@ def test_of_several_apschedulers_one_runs_the_job(server: DevServer) -> None:
         client.close()
 
 
+def test_a_job_of_apscheduler_whose_lock_is_lost_counts_as_failed(server: DevServer) -> None:
+    pytest.importorskip("apscheduler")
+    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
+    from apscheduler.schedulers.background import BackgroundScheduler
+
+    from tenure.contrib.apscheduler import LeaderExecutor, current, single
+
+    client, operator = server.client(name="aps"), server.client(name="ops")
+
+    def lose() -> None:
+        operator.force(current().name, current().token, "stuck")
+        assert current().lost.wait(5)
+
+    def goes_on() -> str:
+        lose()
+        return "ran"
+
+    def checks() -> None:
+        lose()
+        current().check()
+
+    def fails() -> None:
+        lose()
+        raise OSError("the connection is closed")
+
+    for job in (goes_on, checks, fails):
+        with pytest.raises(tenure.Lost) as lost:
+            single(client, f"aps-{job.__name__}")(job)()
+        assert (lost.value.cause, lost.value.by) == ("forced", "ops")
+    # A pause after the job that is cut short does not make it fail.
+    done = single(client, "aps-pause", hold=60.0)(lambda: threading.Thread(target=take, args=("aps-pause",)).start() or "ran")
+
+    def take(name: str) -> None:
+        time.sleep(0.2)
+        holder = operator.show(name).holders[0]
+        operator.force(name, holder.token, "stuck", now=True)
+
+    assert done() == "ran"
+
+    events: List[Any] = []
+    inside, go = threading.Event(), threading.Event()
+
+    def long() -> None:
+        inside.set()
+        assert go.wait(10)
+
+    scheduler = BackgroundScheduler()
+    scheduler.add_executor(LeaderExecutor(client, "aps-lead"), "leader")
+    scheduler.add_listener(events.append, EVENT_JOB_ERROR | EVENT_JOB_EXECUTED)
+    scheduler.add_job(long, executor="leader", misfire_grace_time=60)
+    scheduler.start()
+    assert inside.wait(10)
+    leader = operator.leader("aps-lead")
+    assert leader is not None
+    operator.force("aps-lead", leader.token, "stuck")
+    executor = scheduler._executors["leader"]
+    wait_until(lambda: not executor.leads)
+    go.set()
+    wait_until(lambda: events)
+    assert events[0].code == EVENT_JOB_ERROR and isinstance(events[0].exception, tenure.Lost), events
+    assert events[0].exception.by == "ops"
+    scheduler.shutdown()
+    with pytest.raises(RuntimeError):
+        current()
+    client.close()
+    operator.close()
+
+
 DJANGO = """
 import sys
 from django.conf import settings
@@ -140,6 +208,46 @@ def test_of_several_django_commands_one_runs(server: DevServer) -> None:
     first.stdout.close()
     third = subprocess.run([sys.executable, "-c", DJANGO], env=env, capture_output=True, text=True, timeout=30)
     assert third.returncode == 0 and third.stdout.startswith("ran "), third.stderr
+
+
+DJANGO_LOST = """
+import sys, tenure
+from django.conf import settings
+settings.configure()
+import django
+django.setup()
+from tenure.contrib.django import SingleCommand
+
+class Command(SingleCommand):
+    lock_name = "django-lost"
+    def handle(self, *args, **options):
+        if sys.argv[1] == "refused":
+            raise tenure.Refused("HELD", "another lock")
+        with tenure.Client.from_env(name="ops") as ops:
+            ops.force("django-lost", self.guard.token, "stuck")
+        assert self.guard.lost.wait(5)
+        if sys.argv[1] == "checks":
+            self.guard.check()
+        if sys.argv[1] == "fails":
+            raise OSError("the connection is closed")
+
+Command().run_from_argv(["manage.py", "single", "--wait", "10"])
+"""
+
+
+def test_a_django_command_whose_lock_is_lost_does_not_end_as_if_it_had_run(server: DevServer) -> None:
+    pytest.importorskip("django")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TENURE_ADDR": server.address}
+
+    def run(how: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-c", DJANGO_LOST, how]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
+
+    for how in ("goes on", "checks", "fails"):
+        done = run(how)
+        assert done.returncode == 75 and "stopped: " in done.stderr and "stuck" in done.stderr, (how, done)
+    refused = run("refused")
+    assert "not run" not in refused.stderr and "another lock" in refused.stderr, "it did run"
 
 
 def test_the_fixtures_of_pytest_start_a_member(tmp_path: Path) -> None:

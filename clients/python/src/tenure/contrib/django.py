@@ -12,6 +12,9 @@ class Command(SingleCommand):
 
 The client is `Client.from_env()`, or what the setting `TENURE_CLIENT` makes. `--no-wait` and `--wait SECONDS` say whether a
 command queues while another one runs; without them `lock_wait` counts.
+
+If the lock is lost, `self.guard.check()` raises `Lost`; a command that does not check goes on. Either way it exits with 75 and
+`stopped: …`, never with 0. A command that could not get the lock exits with 75, 69 or 1 and `not run: …`.
 """
 
 from typing import Any, Optional
@@ -56,14 +59,21 @@ class SingleCommandMixin:
         wait = self.lock_wait if given is None else given
         with self.make_client() as client:
             try:
-                with client.lock(name, wait=wait, ttl=self.lock_ttl) as self.guard:
-                    return super().execute(*args, **options)  # type: ignore[misc]
-            except Lost as lost:
-                raise CommandError(f"stopped: {lost}", returncode=75) from lost
+                guard = client.lock(name, wait=wait, ttl=self.lock_ttl).acquire()
             except Refused as refused:
                 raise CommandError(f"not run: {refused}", returncode=75 if refused.retryable else 1) from refused
             except Error as error:
                 raise CommandError(f"not run: {error}", returncode=69) from error
+            try:
+                with guard as self.guard:
+                    return super().execute(*args, **options)  # type: ignore[misc]
+            except Lost as lost:
+                raise CommandError(f"stopped: {lost}", returncode=75) from lost
+            except Exception as error:
+                # Work that was cut off by the loss fails in its own way.
+                if guard.lost.loss is None or guard.lost.loss.cause == "released":
+                    raise
+                raise CommandError(f"stopped: lost lock `{name}`: {guard.lost.loss}", returncode=75) from error
 
 
 class SingleCommand(SingleCommandMixin, BaseCommand):  # type: ignore[misc]
