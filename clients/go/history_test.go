@@ -24,7 +24,7 @@ func TestTheHistoryIsSearchedByTimeClientAndLoss(t *testing.T) {
 	name := prefix + "deploy"
 	release(t, lock(t, a, name))
 	held := lock(t, a, name)
-	if err := b.Force(ctx, name, held.Token(), "stuck"); err != nil {
+	if _, err := b.Force(ctx, name, held.Token(), "stuck"); err != nil {
 		t.Fatal(err)
 	}
 	_ = held.Lost(ctx)

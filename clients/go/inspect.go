@@ -134,12 +134,17 @@ type ForceOption func(*forceOptions)
 
 type forceOptions struct {
 	now bool
+	by  string
 }
 
 // Now takes what is held away at once, without letting the holder stop first. Only a fence protects the resource then.
 func Now() ForceOption { return func(o *forceOptions) { o.now = true } }
 
-func forceOptionsOf(options []ForceOption) (o forceOptions) {
+// By names who decided it, for the record and for the holder; the client's own name without it.
+func By(name string) ForceOption { return func(o *forceOptions) { o.by = name } }
+
+func (c *Client) forceOptions(options []ForceOption) forceOptions {
+	o := forceOptions{by: c.config.Name}
 	for _, option := range options {
 		option(&o)
 	}
@@ -147,30 +152,31 @@ func forceOptionsOf(options []ForceOption) (o forceOptions) {
 }
 
 // Force takes a lock away from the holder that has this token. The holder is told the reason and this client's name. The
-// next holder waits until the holder has stopped, or until its lease would have ended.
-func (c *Client) Force(ctx context.Context, lock string, token Token, reason string, options ...ForceOption) error {
+// next holder waits until the holder has stopped, or until its lease would have ended: Force returns for how long at most,
+// which is zero with [Now].
+func (c *Client) Force(
+	ctx context.Context, lock string, token Token, reason string, options ...ForceOption,
+) (remaining time.Duration, err error) {
 	if err := checkName(lock); err != nil {
-		return err
+		return 0, err
 	}
-	force := &wireForce{
-		Lock: lock, Token: decimal(token), Reason: reason, By: c.config.Name, Now: forceOptionsOf(options).now,
-	}
+	o := c.forceOptions(options)
+	force := &wireForce{Lock: lock, Token: decimal(token), Reason: reason, By: o.by, Now: o.now}
 	answer, err := c.call(ctx, wireRequest{Force: force}, identity{key: newKey()})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if answer.Forced == nil {
-		return strange()
+		return 0, strange()
 	}
-	return nil
+	return milliseconds(answer.Forced.LeftMs), nil
 }
 
 // Revoke ends another client's lease. The holder is told the reason and this client's name; its locks pass on when it
 // has stopped, or when the lease would have ended.
 func (c *Client) Revoke(ctx context.Context, lease LeaseID, reason string, options ...ForceOption) error {
-	revoke := &wireRevoke{
-		Lease: decimal(lease), Reason: &reason, By: c.config.Name, Now: forceOptionsOf(options).now,
-	}
+	o := c.forceOptions(options)
+	revoke := &wireRevoke{Lease: decimal(lease), Reason: &reason, By: o.by, Now: o.now}
 	answer, err := c.call(ctx, wireRequest{Revoke: revoke}, identity{key: newKey()})
 	if err != nil {
 		return err

@@ -165,3 +165,34 @@ func TestALeaseOfAnotherClientIsRevokedAtOnce(t *testing.T) {
 	}
 	release(t, next)
 }
+
+func TestALockIsTakenAwayInTheNameOfAnOperator(t *testing.T) {
+	t.Parallel()
+	address := devcluster.Address()
+	a, b := open(t, address, "a"), open(t, address, "b")
+	ctx, name := context.Background(), deploy(t)
+	held := lock(t, a, name)
+	remaining, err := b.Force(ctx, name, held.Token(), "stuck", tenure.By("ana"))
+	if err != nil || remaining <= 0 || remaining > ttl {
+		t.Fatal(remaining, err)
+	}
+	var lost *tenure.LostError
+	if err := held.Lost(ctx); !errors.As(err, &lost) || lost.Cause != tenure.CauseForced || lost.By != "ana" {
+		t.Fatal(err)
+	}
+	_ = held.Release(ctx)
+	again := lock(t, a, name, tenure.Wait(5*time.Second))
+	if remaining, err := b.Force(ctx, name, again.Token(), "now", tenure.Now()); err != nil || remaining != 0 {
+		t.Fatal(remaining, err)
+	}
+	if err := again.Lost(ctx); !errors.As(err, &lost) || lost.By != "b" {
+		t.Fatal(err)
+	}
+	revoked := lock(t, a, name, tenure.Wait(5*time.Second))
+	if err := b.Revoke(ctx, revoked.Lease(), "gone", tenure.By("ana")); err != nil {
+		t.Fatal(err)
+	}
+	if err := revoked.Lost(ctx); !errors.As(err, &lost) || lost.Cause != tenure.CauseRevoked || lost.By != "ana" {
+		t.Fatal(err)
+	}
+}

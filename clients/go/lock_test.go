@@ -392,7 +392,7 @@ func TestALossWhileAFenceIsRaisedIsReportedAsALoss(t *testing.T) {
 		_, err := client.Lock(context.Background(), name, tenure.Fence(
 			func(ctx context.Context, lock tenure.GrantedLock) error {
 				of = lock.Token
-				if err := other.Force(ctx, lock.Name, lock.Token, "stuck"); err != nil {
+				if _, err := other.Force(ctx, lock.Name, lock.Token, "stuck"); err != nil {
 					return err
 				}
 				<-ctx.Done()

@@ -97,7 +97,7 @@ func TestAForcedLockPassesOnWhenTheWorkHasStopped(t *testing.T) {
 	address := devcluster.Address()
 	ana, ops := open(t, address, "ana"), open(t, address, "ops@host")
 	guard := lock(t, ana, deploy(t), tenure.TTL(20*time.Second))
-	if err := ops.Force(context.Background(), deploy(t), guard.Token(), "stuck"); err != nil {
+	if _, err := ops.Force(context.Background(), deploy(t), guard.Token(), "stuck"); err != nil {
 		t.Fatal(err)
 	}
 	err := guard.Lost(context.Background())

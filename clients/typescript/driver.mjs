@@ -6,6 +6,7 @@ import { Worker } from "node:worker_threads";
 import {
   Client,
   Closed,
+  FenceFailed,
   Invalid,
   Lost,
   Refused,
@@ -71,7 +72,8 @@ const commands = {
   },
 
   async lock(line, signal) {
-    const options = lockOptions(line, signal);
+    const raised = [];
+    const options = { ...lockOptions(line, signal), ...(line.fence === undefined ? {} : { fence: fence(line.fence, raised) }) };
     const lease = line.lease === undefined ? client(line) : found(leases, line.lease, "lease");
     const ask = () => {
       if (line.pool !== undefined) return lease.pool(line.pool, options);
@@ -83,7 +85,7 @@ const commands = {
       lock: held.name,
       token: String(held.token),
       tokens: Object.fromEntries(held.locks.map((it) => [it.name, String(it.token)])),
-      ...defined({ slot: held.slot }),
+      ...defined({ slot: held.slot, raised: raised[0] }),
       ...(held.slot === undefined
         ? {}
         : { taken: Object.fromEntries(held.locks.map((it) => [it.slot, String(it.token)])) }),
@@ -253,7 +255,34 @@ const commands = {
   },
 
   async explain(line) {
-    return shown((await client(line).explain(line.lock)).lock ?? null);
+    const it = await client(line).explain(line.lock);
+    const [first] = it.ahead;
+    return defined({
+      ...shown(it.lock ?? null),
+      ahead: it.ahead.length,
+      first: first && { client: first.client, lease: first.lease, priority: first.priority ?? 0 },
+      drained: it.drained?.reason,
+    });
+  },
+
+  async locks(line) {
+    const names = (await client(line).locks(line.prefix)).map((it) => it.lock);
+    return defined({ count: names.length, first: names[0], last: names.at(-1) });
+  },
+
+  async history(line) {
+    const { batches } = await client(line).history(line.lock, defined({ prefix: line.prefix, lost: line.lost }));
+    // Whether a request has to queue depends on when the release before it arrives.
+    const events = batches.flatMap((it) => it.events).filter((it) => it.cause !== "queued");
+    const last = events.at(-1);
+    return defined({
+      causes: events.map((it) => it.cause).join(","),
+      last: last && defined({ name: last.lock, client: last.client, by: last.by, reason: last.reason, token: last.token?.toString() }),
+    });
+  },
+
+  async revoke(line) {
+    await client(line).revoke(line.target, defined({ reason: line.reason, now: line.now }));
   },
 
   async force(line) {
@@ -277,6 +306,18 @@ const commands = {
     return it === undefined ? {} : defined({ reason: it.reason, by: it.by, holders: it.holders });
   },
 };
+
+/** A fence that accepts the token, refuses it, or waits until the client no longer does. */
+function fence(does, raised) {
+  return async (lock, signal) => {
+    if (does === "refuses") throw new Error("a larger token was seen");
+    if (does === "waits") {
+      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      throw new Error("the connection was closed");
+    }
+    raised.push(String(lock.token));
+  };
+}
 
 function keep(name, held, handle) {
   guards.set(name, held);
@@ -388,6 +429,7 @@ function errorLine(error) {
     [Unavailable, "unavailable"],
     [Unknown, "unknown"],
     [Timeout, "timeout"],
+    [FenceFailed, "fence"],
     [Closed, "closed"],
   ];
   const kind = kinds.find(([type]) => error instanceof type)?.[1];

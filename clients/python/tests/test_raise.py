@@ -136,6 +136,12 @@ def test_asyncio_fences_may_be_coroutines_and_have_a_time(server: DevServer, cli
     async def forever(_: HeldLock) -> None:
         await asyncio.sleep(60)
 
+    async def closes(_: HeldLock) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise OSError("the connection is closed") from None
+
     async def lose(lock: HeldLock) -> None:
         await asyncio.to_thread(client.force, lock.name, lock.token, "stuck")
         await forever(lock)
@@ -152,6 +158,10 @@ def test_asyncio_fences_may_be_coroutines_and_have_a_time(server: DevServer, cli
                 await mine.lock("raise/a", wait=5.0, fence=forever).acquire()
             with pytest.raises(Timeout):
                 await mine.lock("raise/a", timeout=0.3, fence=forever).acquire()
+            with pytest.raises(Timeout):
+                await mine.lock("raise/a", timeout=0.3, fence=closes).acquire()
+            with pytest.raises(FenceFailed, match=r"within 1\.0s"):
+                await mine.lock("raise/a", wait=5.0, fence=closes).acquire()
             with pytest.raises(Lost):
                 await mine.lock("raise/a", wait=5.0, fence=lose).acquire()
             request = asyncio.ensure_future(mine.lock("raise/a", wait=5.0, fence=forever).acquire())

@@ -182,12 +182,24 @@ export class Client {
     return answer.lock.lock ?? null;
   }
 
+  /** Lists the locks that are held or awaited and whose names start so, in the order of their names. */
+  async locks(prefix = ""): Promise<LockShown[]> {
+    const locks: LockShown[] = [];
+    const query = new URLSearchParams({ prefix });
+    for (;;) {
+      const page = (await this.core.http.query(`/v1/locks?${query}`)) as { locks: LockShown[]; next?: string };
+      locks.push(...page.locks);
+      if (!page.next) return locks;
+      query.set("after", page.next);
+    }
+  }
+
   /** Explains a lock: who has it, who waits, and when it can be free. */
   async explain(lock: string, { lease }: ExplainOptions = {}): Promise<Explained> {
     const which = { lock: checkedName(lock), ...(lease === undefined ? {} : { lease: checkedLease(lease) }) };
-    const { answer } = await this.core.call({ explain: which }, HARMLESS);
+    const { answer, revision } = await this.core.call({ explain: which }, HARMLESS);
     if (answer.explained === undefined) throw new StrangeAnswer();
-    return answer.explained;
+    return { ...answer.explained, revision };
   }
 
   /**

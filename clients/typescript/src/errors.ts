@@ -61,6 +61,8 @@ export class Refused extends TenureError {
   readonly revision: bigint | undefined;
   /** What to do next, in words. */
   readonly next: string | undefined;
+  /** In how many milliseconds to try again, if the cluster says so. */
+  readonly retryAfterMs: number | undefined;
 
   constructor(reason: string, message: string, details: Partial<WireError> = {}) {
     super(message);
@@ -70,6 +72,7 @@ export class Refused extends TenureError {
     this.ring = details.ring;
     this.revision = details.revision === undefined ? undefined : BigInt(details.revision);
     this.next = details.next;
+    this.retryAfterMs = details.retry_after_ms;
   }
 }
 

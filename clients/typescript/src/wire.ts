@@ -182,6 +182,8 @@ export interface ChainStep {
 
 /** Who has a lock, who waits for it, and when it can be free. */
 export interface Explained {
+  /** The revision that the answer is based on. */
+  readonly revision: bigint;
   /** Absent if no client holds or awaits it. */
   readonly lock?: LockShown;
   /** The first few of the queue; with a lease of the caller, those before it. */
@@ -254,7 +256,7 @@ export interface Answer {
   readonly key?: { readonly key?: WireKey };
   readonly lock?: { readonly lock?: LockShown };
   readonly lease?: { readonly lease?: LeaseShown };
-  readonly explained?: Explained;
+  readonly explained?: Omit<Explained, "revision">;
   readonly handed_on?: { readonly token: Decimal };
   readonly progressed?: { readonly left_ms?: number };
   readonly resized?: object;

@@ -159,3 +159,19 @@ test("a watch tells the previous value where it is asked to", async () => {
   for (let at = 0; at < 3; at += 1) assert.equal((await next(plain)).previous, undefined);
   await Promise.all([watch.return(), plain.return()]);
 });
+
+test("the locks below a prefix are listed in the order of their names, page by page", async () => {
+  const names = Array.from({ length: 1_200 }, (_, at) => `list/${String(at).padStart(4, "0")}`);
+  // A lease holds at most 1,000 locks, and a page has at most as many.
+  const leases = [await client.lease(), await client.lease()];
+  const guards = await Promise.all(names.map((name, at) => leases[at % 2].lock(name)));
+  const listed = await other.locks("list/");
+  assert.deepEqual(listed.map((it) => it.lock), names);
+  assert.equal(listed[0].holders[0].client, "tests");
+  assert.deepEqual(await other.locks("list of nothing/"), []);
+  assert.ok((await other.locks()).length >= names.length);
+  const { revision } = await other.explain(names[0]);
+  assert.ok(revision >= BigInt(listed.at(-1).created));
+  await Promise.all(guards.map((guard) => guard.release()));
+  await Promise.all(leases.map((lease) => lease.release()));
+});

@@ -39,6 +39,9 @@ func errorFields(err error) fields {
 		if errors.Is(err, context.DeadlineExceeded) {
 			out["kind"] = "timeout"
 		}
+	// The error of a fence may be any error, also one of this library.
+	case errors.As(err, new(*tenure.FenceError)):
+		out["kind"] = "fence"
 	case errors.As(err, &refused):
 		out["kind"], out["reason"] = "refused", refused.Reason
 	case errors.As(err, &invalid):

@@ -66,11 +66,14 @@ type command struct {
 	Key           string  `json:"key"`
 	ExpectVersion *uint64 `json:"expect_version"`
 	ExpectAbsent  bool    `json:"expect_absent"`
-	Prefix        any     `json:"prefix"` // true for a watch, text for a drain
+	Prefix        any     `json:"prefix"` // true for a watch or a history, else text
 	FromRevision  string  `json:"from_revision"`
 	Token         string  `json:"token"`
 	Reason        string  `json:"reason"`
 	Now           bool    `json:"now"`
+	Fence         string  `json:"fence"`
+	Target        string  `json:"target"`
+	OnlyLost      bool    `json:"lost"`
 }
 
 // fields are the fields of an answer or event.

@@ -61,8 +61,10 @@ func (d *driver) perform(ctx context.Context, it command) (fields, error) {
 		return d.guarded(ctx, it)
 	case "upgrade", "downgrade", "hand_on", "progress":
 		return d.changed(ctx, it)
-	case "observe", "put", "get", "delete", "watch", "show", "explain", "force", "resize", "drain", "undrain", "drains":
+	case "observe", "put", "get", "delete", "watch", "force", "resize", "drain", "undrain", "drains":
 		return d.atClient(ctx, it)
+	case "show", "explain", "locks", "history", "revoke":
+		return d.inspect(ctx, it)
 	case "exit":
 		return nil, nil
 	}
@@ -176,6 +178,11 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 	}
 	var guard *tenure.Guard
 	var err error
+	var raised *tenure.Token
+	options := lockOptions(it)
+	if it.Fence != "" {
+		options = append(options, fence(it.Fence, &raised))
+	}
 	owner := it.Handle
 	if it.Lease != "" {
 		lease, missing := d.objects.leases.get(it.Lease)
@@ -187,7 +194,7 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 		if it.Any {
 			acquire = lease.value.LockAny
 		}
-		guard, err = acquire(ctx, locks, lockOptions(it)...)
+		guard, err = acquire(ctx, locks, options...)
 	} else {
 		client, missing := d.objects.clients.get(it.Handle)
 		if missing != nil {
@@ -195,11 +202,11 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 		}
 		switch {
 		case it.Pool != nil:
-			guard, err = client.Pool(ctx, *it.Pool, lockOptions(it)...)
+			guard, err = client.Pool(ctx, *it.Pool, options...)
 		case it.Any:
-			guard, err = client.LockAny(ctx, locks, lockOptions(it)...)
+			guard, err = client.LockAny(ctx, locks, options...)
 		default:
-			guard, err = client.LockAll(ctx, locks, lockOptions(it)...)
+			guard, err = client.LockAll(ctx, locks, options...)
 		}
 	}
 	if err != nil {
@@ -211,6 +218,9 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 		tokens[lock.Name] = decimal(lock.Token)
 	}
 	out := fields{"lock": guard.Name(), "token": decimal(guard.Token()), "tokens": tokens, "lease": decimal(guard.Lease())}
+	if raised != nil {
+		out["raised"] = decimal(*raised)
+	}
 	if slot, ok := guard.Slot(); ok {
 		out["slot"] = slot
 		taken := fields{}
@@ -220,6 +230,21 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 		out["taken"] = taken
 	}
 	return out, nil
+}
+
+// fence returns a fence that accepts the token, refuses it, or waits until the client no longer does.
+func fence(does string, raised **tenure.Token) tenure.LockOption {
+	return tenure.Fence(func(ctx context.Context, lock tenure.GrantedLock) error {
+		switch does {
+		case "refuses":
+			return errors.New("a larger token was seen")
+		case "waits":
+			<-ctx.Done()
+			return errors.New("the connection was closed")
+		}
+		*raised = &lock.Token
+		return nil
+	})
 }
 
 func decimal[T ~uint64](number T) string { return strconv.FormatUint(uint64(number), 10) }

@@ -49,23 +49,15 @@ func (d *driver) atClient(ctx context.Context, it command) (fields, error) {
 		if it.Now {
 			options = append(options, tenure.Now())
 		}
-		return nil, client.Force(ctx, it.Lock, tenure.Token(token), it.Reason, options...)
+		_, err = client.Force(ctx, it.Lock, tenure.Token(token), it.Reason, options...)
+		return nil, err
 	case "resize":
 		if it.Slots == nil {
 			return nil, client.ResizeByRequests(ctx, it.Lock)
 		}
 		return nil, client.Resize(ctx, it.Lock, *it.Slots)
-	case "drain", "undrain", "drains":
-		return drained(ctx, client, it)
-	case "show":
-		info, err := client.Show(ctx, it.Lock)
-		return shown(info), err
 	default:
-		explained, err := client.Explain(ctx, it.Lock)
-		if err != nil {
-			return nil, err
-		}
-		return shown(explained.Lock), nil
+		return drained(ctx, client, it)
 	}
 }
 
@@ -86,17 +78,6 @@ func drained(ctx context.Context, client *tenure.Client, it command) (fields, er
 		}
 	}
 	return nil, err
-}
-
-func shown(info *tenure.LockInfo) fields {
-	out := fields{"waiting": 0}
-	if info != nil {
-		out["waiting"] = info.Waiting
-		for _, holder := range info.Holders[:min(len(info.Holders), 1)] {
-			out["holder"] = fields{"client": holder.Client, "token": decimal(holder.Token)}
-		}
-	}
-	return out
 }
 
 func (d *driver) put(ctx context.Context, client *tenure.Client, it command) (fields, error) {

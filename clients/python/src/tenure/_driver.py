@@ -14,11 +14,37 @@ from typing import Any, Awaitable, Callable, Coroutine, Dict, List, Optional, Se
 import tenure
 from tenure import _plant, aio
 from tenure._base import BaseGuard
-from tenure._driver_words import Answered, Unsupported, change_of, error_of, loss_of, seconds, shown
+from tenure._driver_words import (
+    Answered,
+    Unsupported,
+    change_of,
+    error_of,
+    explained,
+    loss_of,
+    past_of,
+    seconds,
+    shown,
+)
 
 Json = Dict[str, Any]
 
 _STEP = 0.005
+
+
+def fence_of(does: str, raised: List[int]) -> Callable[[tenure.HeldLock], Awaitable[None]]:
+    """A fence that accepts the token, refuses it, or waits until the client no longer does."""
+
+    async def fence(lock: tenure.HeldLock) -> None:
+        if does == "refuses":
+            raise OSError("a larger token was seen")
+        if does == "waits":
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                raise OSError("the connection was closed") from None
+        raised.append(lock.token)
+
+    return fence
 
 
 def now_us() -> int:
@@ -125,6 +151,9 @@ class Driver:
             "min_hold": seconds(it, "min_hold_ms"),
             "progress_within": seconds(it, "progress_within_ms"),
         }
+        raised: List[int] = []
+        if it.get("fence"):
+            options["fence"] = fence_of(it["fence"], raised)
         if it.get("mode") == "shared":
             options["shared"] = True
         if "slots" in it:
@@ -144,6 +173,8 @@ class Driver:
             "tokens": {name: str(token) for name, token in guard.tokens.items()},
             "lease": guard.lease,
         }
+        if raised:
+            answer["raised"] = str(raised[0])
         if guard.slot is not None:
             answer["slot"] = guard.slot
             answer["taken"] = {str(lock.slot): str(lock.token) for lock in guard.locks}
@@ -378,7 +409,19 @@ class Driver:
         return shown(await self._clients[it["handle"]].show(it["lock"]))
 
     async def do_explain(self, it: Json) -> Json:
-        return shown(await self._clients[it["handle"]].explain(it["lock"]))
+        return explained(await self._clients[it["handle"]].explain(it["lock"]))
+
+    async def do_locks(self, it: Json) -> Json:
+        names = [lock.name for lock in await self._clients[it["handle"]].locks(it["prefix"])]
+        return {"count": len(names), "first": names[0] if names else None, "last": names[-1] if names else None}
+
+    async def do_history(self, it: Json) -> Json:
+        client = self._clients[it["handle"]]
+        past = await client.history(it["lock"], prefix=bool(it.get("prefix")), lost=bool(it.get("lost")))
+        return past_of(past)
+
+    async def do_revoke(self, it: Json) -> None:
+        await self._clients[it["handle"]].revoke(it["target"], it["reason"], now=bool(it.get("now")))
 
     async def do_force(self, it: Json) -> None:
         client = self._clients[it["handle"]]

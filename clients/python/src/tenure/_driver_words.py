@@ -39,6 +39,8 @@ def error_of(error: BaseException) -> Json:
         shown["kind"] = "unknown"
     elif isinstance(error, tenure.Timeout):
         shown["kind"] = "timeout"
+    elif isinstance(error, tenure.FenceFailed):
+        shown["kind"] = "fence"
     elif isinstance(error, tenure.StillHeld):
         shown.update(kind="timeout", reason="STILL_HELD")
     elif isinstance(error, tenure.Closed):
@@ -69,6 +71,29 @@ def shown(info: Union[tenure.LockInfo, tenure.Explanation]) -> Json:
     answer: Json = {"waiting": info.waiting}
     if info.holders:
         answer["holder"] = {"client": info.holders[0].client, "token": str(info.holders[0].token)}
+    return answer
+
+
+def explained(info: tenure.Explanation) -> Json:
+    """An explanation, in the words of the protocol."""
+    answer = shown(info)
+    answer["ahead"] = len(info.ahead)
+    if info.ahead:
+        first = info.ahead[0]
+        answer["first"] = {"client": first.client, "lease": first.lease, "priority": first.priority}
+    if info.drained is not None:
+        answer["drained"] = info.drained.reason
+    return answer
+
+
+def past_of(past: tenure.Past) -> Json:
+    """A search of the past, in the words of the protocol."""
+    # Whether a request has to queue depends on when the release before it arrives.
+    events = [event for batch in past for event in batch.events if event.cause != "queued"]
+    answer: Json = {"causes": ",".join(event.cause for event in events)}
+    if events:
+        last = events[-1]
+        answer["last"] = {"name": last.name, **{key: last.detail.get(key) for key in ("client", "by", "reason", "token")}}
     return answer
 
 

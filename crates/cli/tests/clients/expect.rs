@@ -97,7 +97,7 @@ impl Names {
 fn effect(kind: &str, body: &Value) -> Result<(), String> {
     let said = body["effect"].as_str();
     let allowed: &[Option<&str>] = match kind {
-        "refused" | "unavailable" | "invalid" | "closed" => &[None, Some("none")],
+        "refused" | "unavailable" | "invalid" | "closed" | "fence" => &[None, Some("none")],
         "unknown" => &[Some("unknown")],
         "timeout" => &[Some("none"), Some("unknown")],
         _ => return Ok(()),

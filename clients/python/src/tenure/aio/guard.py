@@ -390,11 +390,19 @@ async def _raise_for(core: GuardCore, fence: Fence, left_us: Optional[int]) -> N
     within_us = core.engine.settings.timeout_us
     is_limited = left_us is not None and left_us < within_us
     within = max(left_us if left_us is not None and is_limited else within_us, 0) / 1e6
+    is_late: List[bool] = []
+    # It rings before the limit of `wait_for`, because it is set before.
+    alarm = asyncio.get_running_loop().call_later(within, is_late.append, True)
     try:
         await asyncio.wait_for(raise_under_guard(), within)
-    except asyncio.TimeoutError as late:
+    except (asyncio.TimeoutError, FenceFailed) as failed:
+        # A fence that is cancelled at the limit may raise an error of its own.
+        if isinstance(failed, FenceFailed) and not is_late:
+            raise
         error = Timeout if is_limited else FenceFailed
-        raise error(f"the fence was not raised within {within:.1f}s; the lock is given back") from late
+        raise error(f"the fence was not raised within {within:.1f}s; the lock is given back") from failed
+    finally:
+        alarm.cancel()
 
 
 class Lease(BaseLease):

@@ -1,14 +1,15 @@
 //! Runs the commands of the driver protocol with the Rust client.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure::{Client, Error, Guard, LockAsk, LockView, Token, Urgency};
+use tenure::{Client, Error, Guard, LockAsk, Token};
 use tenure_server::os;
 
 use super::convert::{cause, failure, failure_within, loss, time};
-use super::{Answer, Made, holds, streams, text, unknown_name};
+use super::fence::PlayedFence;
+use super::{Answer, Made, holds, inspect, streams, text, unknown_name};
 
 /// How often blocking work looks whether it has to stop.
 const STEP: Duration = Duration::from_millis(2);
@@ -44,8 +45,12 @@ pub(super) async fn run(made: &Arc<Made>, command: &Value) -> Answer {
         "put" => put(made, command).await,
         "get" => get(made, command).await,
         "delete" => delete(made, command).await,
-        "show" | "explain" => show(made, command).await,
+        "show" => inspect::show(made, command).await,
+        "explain" => inspect::explain(made, command).await,
+        "locks" => inspect::locks(made, command).await,
+        "history" => inspect::history(made, command).await,
         "force" => force(made, command).await,
+        "revoke" => inspect::revoke(made, command).await,
         "resize" => holds::resize(made, command).await,
         "drain" => holds::drain(made, command).await,
         "undrain" => holds::undrain(made, command).await,
@@ -165,7 +170,11 @@ fn lock_ask(made: &Made, command: &Value) -> Result<LockAsk, Value> {
 
 async fn lock(made: &Made, command: &Value) -> Answer {
     let limited = command["limit_ms"].is_u64();
-    let guard = lock_ask(made, command)?.await.map_err(|error| failure_within(&error, limited))?;
+    let (mut ask, raised) = (lock_ask(made, command)?, Arc::new(Mutex::new(None)));
+    if let Some(does) = command["fence"].as_str() {
+        ask = ask.fence(PlayedFence { does: does.to_owned(), raised: raised.clone() });
+    }
+    let guard = ask.await.map_err(|error| failure_within(&error, limited))?;
     let tokens: serde_json::Map<String, Value> =
         guard.locks().map(|it| (it.name.clone(), json!(it.token.to_string()))).collect();
     let mut fields = json!({
@@ -180,6 +189,10 @@ async fn lock(made: &Made, command: &Value) -> Answer {
             .locks()
             .map(|it| (it.slot.unwrap_or_default().to_string(), json!(it.token.to_string())));
         fields["taken"] = Value::Object(taken.collect());
+    }
+    let raised: Option<Token> = *raised.lock().unwrap();
+    if let Some(token) = raised {
+        fields["raised"] = json!(token.to_string());
     }
     made.guards.lock().unwrap().insert(text(command, "guard"), (text(command, "handle"), guard));
     Ok(fields)
@@ -408,24 +421,10 @@ async fn delete(made: &Made, command: &Value) -> Answer {
     Ok(json!({ "existed": existed }))
 }
 
-async fn show(made: &Made, command: &Value) -> Answer {
-    let (client, lock) = (made.client(command)?, text(command, "lock"));
-    let shown: Option<LockView> = if command["do"] == "explain" {
-        client.explain(lock).await.map_err(|error| failure(&error))?.lock
-    } else {
-        client.show(lock).await.map_err(|error| failure(&error))?
-    };
-    let mut fields = json!({ "waiting": shown.as_ref().map_or(0, |lock| lock.waiting) });
-    if let Some(holder) = shown.as_ref().and_then(|lock| lock.holders.first()) {
-        fields["holder"] = json!({ "client": holder.client, "token": holder.token.to_string() });
-    }
-    Ok(fields)
-}
-
 async fn force(made: &Made, command: &Value) -> Answer {
     let token = text(command, "token").parse::<u64>().ok().and_then(Token::from_u64);
     let token = token.ok_or_else(|| unknown_name("token", &text(command, "token")))?;
-    let urgency = if command["now"] == true { Urgency::Now } else { Urgency::StopFirst };
+    let urgency = inspect::urgency(command);
     let client = made.client(command)?;
     let reason = text(command, "reason");
     client

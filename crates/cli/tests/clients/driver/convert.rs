@@ -16,6 +16,7 @@ pub(super) fn failure(error: &Error) -> Value {
             json!({ "kind": "refused", "reason": reason, "effect": "none", "message": message })
         }
         Error::Lost(lost) => loss(lost),
+        Error::Fence(_) => json!({ "kind": "fence", "effect": "none", "message": message }),
         Error::Unavailable | Error::Unreachable { .. } => {
             json!({ "kind": "unavailable", "effect": "none", "message": message })
         }

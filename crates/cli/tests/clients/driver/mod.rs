@@ -2,7 +2,9 @@
 
 mod commands;
 mod convert;
+mod fence;
 mod holds;
+mod inspect;
 mod streams;
 
 use std::collections::BTreeMap;

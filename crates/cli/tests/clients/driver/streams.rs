@@ -95,7 +95,7 @@ fn change(stream: &str, revision: Revision, event: &Event) -> Value {
 }
 
 /// The cause in the words of the JSON of `/v1/watch`.
-fn word(cause: EventCause) -> &'static str {
+pub(super) fn word(cause: EventCause) -> &'static str {
     match cause {
         EventCause::Granted => "granted",
         EventCause::Released => "released",

@@ -350,7 +350,21 @@ public final class Client implements AutoCloseable {
    * @throws InterruptedException if the thread is interrupted; the outcome is not known then
    */
   public Duration force(String lock, long token, String reason) throws InterruptedException {
-    return force(lock, token, reason, false);
+    return force(lock, token, reason, name(), false);
+  }
+
+  /**
+   * Takes a lock away from its holder in the name of someone else, such as the operator at a console.
+   *
+   * @param lock its name
+   * @param token the token that the caller was shown, so that no other holder is hit
+   * @param reason why, for the record and for the holder
+   * @param by who decided it, for the record and for the holder
+   * @return for how long the lock is revoking at most
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public Duration force(String lock, long token, String reason, String by) throws InterruptedException {
+    return force(lock, token, reason, by, false);
   }
 
   /**
@@ -362,14 +376,27 @@ public final class Client implements AutoCloseable {
    * @throws InterruptedException if the thread is interrupted; the outcome is not known then
    */
   public void forceNow(String lock, long token, String reason) throws InterruptedException {
-    force(lock, token, reason, true);
+    force(lock, token, reason, name(), true);
   }
 
-  private Duration force(String lock, long token, String reason, boolean now) throws InterruptedException {
+  /**
+   * Takes a lock away at once in the name of someone else.
+   *
+   * @param lock its name
+   * @param token the token that the caller was shown
+   * @param reason why, for the record and for the holder
+   * @param by who decided it, for the record and for the holder
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void forceNow(String lock, long token, String reason, String by) throws InterruptedException {
+    force(lock, token, reason, by, true);
+  }
+
+  private Duration force(String lock, long token, String reason, String by, boolean now) throws InterruptedException {
     AskOptions.checkName(lock);
     ObjectNode command = Json.object();
     ObjectNode force = command.putObject("force").put("lock", lock).put("token", Json.decimal(token));
-    force.put("reason", reason).put("by", name());
+    force.put("reason", reason).put("by", by);
     if (now) {
       force.put("now", true);
     }
@@ -386,7 +413,19 @@ public final class Client implements AutoCloseable {
    * @throws InterruptedException if the thread is interrupted; the outcome is not known then
    */
   public void revoke(String lease, String reason) throws InterruptedException {
-    revoke(lease, reason, false);
+    revoke(lease, reason, name(), false);
+  }
+
+  /**
+   * Ends the lease of another client in the name of someone else.
+   *
+   * @param lease the id of the lease
+   * @param reason why, for the record and for the holder
+   * @param by who decided it, for the record and for the holder
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void revoke(String lease, String reason, String by) throws InterruptedException {
+    revoke(lease, reason, by, false);
   }
 
   /**
@@ -398,13 +437,25 @@ public final class Client implements AutoCloseable {
    * @throws InterruptedException if the thread is interrupted; the outcome is not known then
    */
   public void revokeNow(String lease, String reason) throws InterruptedException {
-    revoke(lease, reason, true);
+    revoke(lease, reason, name(), true);
   }
 
-  private void revoke(String lease, String reason, boolean now) throws InterruptedException {
+  /**
+   * Ends the lease of another client at once in the name of someone else.
+   *
+   * @param lease the id of the lease
+   * @param reason why, for the record and for the holder
+   * @param by who decided it, for the record and for the holder
+   * @throws InterruptedException if the thread is interrupted; the outcome is not known then
+   */
+  public void revokeNow(String lease, String reason, String by) throws InterruptedException {
+    revoke(lease, reason, by, true);
+  }
+
+  private void revoke(String lease, String reason, String by, boolean now) throws InterruptedException {
     AskOptions.checkLease(lease);
     ObjectNode command = Json.object();
-    ObjectNode revoke = command.putObject("revoke").put("lease", lease).put("reason", reason).put("by", name());
+    ObjectNode revoke = command.putObject("revoke").put("lease", lease).put("reason", reason).put("by", by);
     if (now) {
       revoke.put("now", true);
     }

@@ -160,6 +160,27 @@ class InspectTest {
   }
 
   @Test
+  void aLockIsTakenAwayInTheNameOfAnOperator() throws Exception {
+    Guard held = ana.lock(lock);
+    Duration left = ben.force(lock, held.token(), "stuck", "kim");
+    assertTrue(left.toMillis() > 0, left.toString());
+    assertEquals(Lost.told(Cause.FORCED, "kim", "stuck"), held.ended().get(5, TimeUnit.SECONDS));
+    assertThrows(LostException.class, held::close);
+    Guard again = ana.lock(lock);
+    ben.forceNow(lock, again.token(), "at once", "kim");
+    assertEquals(Optional.of("kim"), again.ended().get(5, TimeUnit.SECONDS).by());
+    assertThrows(LostException.class, again::close);
+    Guard revoked = ana.lock(lock);
+    ben.revoke(revoked.lease(), "not needed", "kim");
+    assertEquals(Lost.told(Cause.REVOKED, "kim", "not needed"), revoked.ended().get(5, TimeUnit.SECONDS));
+    assertThrows(LostException.class, revoked::close);
+    Guard ended = ana.lock(lock);
+    ben.revokeNow(ended.lease(), "at once", "kim");
+    assertEquals(Optional.of("kim"), ended.ended().get(5, TimeUnit.SECONDS).by());
+    assertThrows(LostException.class, ended::close);
+  }
+
+  @Test
   void theHistoryIsSearchedByTimeClientAndLoss() throws Exception {
     Instant began = Instant.now();
     ana.lock("past/x").release();

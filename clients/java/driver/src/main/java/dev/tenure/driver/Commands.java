@@ -8,6 +8,7 @@ import dev.tenure.client.ClientBuilder;
 import dev.tenure.client.ClosedException;
 import dev.tenure.client.CompactedException;
 import dev.tenure.client.Event;
+import dev.tenure.client.Fence;
 import dev.tenure.client.Guard;
 import dev.tenure.client.HeldLock;
 import dev.tenure.client.Key;
@@ -16,7 +17,6 @@ import dev.tenure.client.Leader;
 import dev.tenure.client.LeaderObserver;
 import dev.tenure.client.Leadership;
 import dev.tenure.client.Lease;
-import dev.tenure.client.LockInfo;
 import dev.tenure.client.LockRequest;
 import dev.tenure.client.Lost;
 import dev.tenure.client.RefusedException;
@@ -25,6 +25,7 @@ import dev.tenure.client.TenureException;
 import dev.tenure.client.UnavailableException;
 import dev.tenure.client.Watch;
 import dev.tenure.client.WatchRequest;
+import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -37,6 +38,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 
 /** What each command of the protocol does with the library. */
 final class Commands {
@@ -123,8 +125,17 @@ final class Commands {
       });
       case "delete" -> ok.put("existed", guarded(client(c).key(c.path("key").asText()), c).delete());
       case "watch" -> watch(c);
-      case "show" -> shown(client(c).show(c.path("lock").asText()), ok);
-      case "explain" -> shown(client(c).explain(c.path("lock").asText()).lock(), ok);
+      case "show" -> Inspection.shown(client(c).show(c.path("lock").asText()), ok);
+      case "explain" -> Inspection.explained(client(c).explain(c.path("lock").asText()), ok);
+      case "locks" -> Inspection.listed(client(c).locks(c.path("prefix").asText()), ok);
+      case "history" -> Inspection.past(client(c), c, ok);
+      case "revoke" -> {
+        if (c.path("now").asBoolean()) {
+          client(c).revokeNow(c.path("target").asText(), c.path("reason").asText());
+        } else {
+          client(c).revoke(c.path("target").asText(), c.path("reason").asText());
+        }
+      }
       case "force" -> {
         long token = Long.parseUnsignedLong(c.path("token").asText());
         if (c.path("now").asBoolean()) {
@@ -207,8 +218,16 @@ final class Commands {
       names.add(c.path("lock").asText());
     }
     String[] locks = names.toArray(new String[0]);
-    Guard guard = options(request(c, locks), c).acquire();
+    LockRequest request = options(request(c, locks), c);
+    AtomicLong raised = new AtomicLong();
+    if (c.has("fence")) {
+      request.fence(fence(c.path("fence").asText(), raised));
+    }
+    Guard guard = request.acquire();
     keep(c, c.path("guard").asText(), guard);
+    if (raised.get() != 0) {
+      ok.put("raised", Long.toUnsignedString(raised.get()));
+    }
     ok.put("lock", guard.name()).put("token", Long.toUnsignedString(guard.token())).put("lease", guard.lease());
     guard.slot().ifPresent(slot -> {
       ok.put("slot", slot);
@@ -219,6 +238,22 @@ final class Commands {
     for (HeldLock it : guard.locks()) {
       tokens.put(it.name(), Long.toUnsignedString(it.token()));
     }
+  }
+
+  /** A fence that accepts the token, refuses it, or waits until the client no longer does. */
+  private static Fence fence(String does, AtomicLong raised) {
+    return lock -> {
+      if (does.equals("refuses")) {
+        throw new IOException("a larger token was seen");
+      } else if (does.equals("waits")) {
+        try {
+          Thread.sleep(3_600_000);
+        } catch (InterruptedException told) {
+          throw new IOException("the connection was closed", told);
+        }
+      }
+      raised.set(lock.token());
+    };
   }
 
   private LockRequest request(JsonNode c, String[] locks) {
@@ -421,13 +456,6 @@ final class Commands {
 
   private Key guarded(Key key, JsonNode c) {
     return c.hasNonNull("guard") ? key.guardedBy(guard(c)) : key;
-  }
-
-  private static void shown(Optional<LockInfo> lock, ObjectNode ok) {
-    ok.put("waiting", lock.map(LockInfo::waiting).orElse(0));
-    lock.flatMap(LockInfo::holder).ifPresent(it -> {
-      ok.putObject("holder").put("client", it.client()).put("token", Long.toUnsignedString(it.token()));
-    });
   }
 
   private Client client(JsonNode c) {

@@ -3,6 +3,7 @@ package dev.tenure.driver;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import dev.tenure.client.ClosedException;
+import dev.tenure.client.FenceException;
 import dev.tenure.client.InvalidRequestException;
 import dev.tenure.client.LostException;
 import dev.tenure.client.RefusedException;
@@ -57,6 +58,8 @@ final class Errors {
       return "timeout";
     } else if (error instanceof InterruptedException || error instanceof CancellationException) {
       return "cancelled";
+    } else if (error instanceof FenceException) {
+      return "fence";
     } else if (error instanceof InvalidRequestException) {
       return "invalid";
     } else if (error instanceof ClosedException) {
