@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import textwrap
 import time
 from pathlib import Path
 from typing import Iterator, List
@@ -70,9 +71,12 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.wait(20)
 
 
-def guide() -> str:
+def guide(words: str) -> str:
+    """The block of the guide with these words."""
     text = (ROOT / "docs" / "fence.md").read_text()
-    return "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1:2])
+    blocks = [textwrap.dedent(block) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+    (found,) = [block for block in blocks if words in block]
+    return found
 
 
 def test_a_transaction_with_a_lower_token_does_nothing(client: Client, database: str) -> None:
@@ -98,10 +102,26 @@ def test_the_session_of_the_guide_passes_the_fence_in_every_transaction(client: 
     with psycopg.connect(database) as db:
         db.execute("update ledger set paid = false")
     space = {"tenure": tenure, "client": client, "engine": engine}
-    exec(guide(), space)
+    exec(guide("after_begin"), space)
     engine.dispose()
     with psycopg.connect(database) as db:
         row = db.execute("select exclusive from tenure_fence.floor where lock = 'ledger'").fetchone()
         paid = db.execute("select paid from ledger where id = 7").fetchone()
     assert row == (space["guard"].token,), "the transaction has raised the highest token"
     assert paid == (True,)
+
+
+def test_the_fence_of_the_guide_is_raised_before_the_guard_is_handed_out(client: Client, database: str) -> None:
+    import tenure
+
+    old = client.lock("ledger").acquire()
+    old_token = old.token
+    old.release()
+    space = {"tenure": tenure, "client": client, "psycopg": psycopg}
+    exec(guide("def raise_floor").replace('"dbname=ledger"', repr(database)), space)
+    with psycopg.connect(database) as db:
+        row = db.execute("select exclusive from tenure_fence.floor where lock = 'ledger'").fetchone()
+        assert row == (space["guard"].token,), "nothing was written, and the token is the highest seen"
+        with pytest.raises(psycopg.errors.DatabaseError) as refused:
+            db.execute("select tenure_fence.pass(%s, %s)", ("ledger", old_token))
+        assert refused.value.sqlstate == "TF412"

@@ -45,3 +45,15 @@ test("the program of docs/single-writer.md writes under the lock, and an older t
   await assert.rejects(db.query("update ledger set paid_by = 'past the fence'"), (error) => error.code === "TF428");
   await client.close();
 });
+
+test("the program of docs/single-writer.md that reads first has raised the fence before it reads", async () => {
+  project.write("audit.mjs", codeBlock("docs/single-writer.md", "audit.mjs"));
+  const client = await Client.connect({ addresses: server.address });
+  const early = await client.run("ledger", (guard) => guard.token);
+  const [token, paidBy] = project.run({ TENURE_ADDR: server.address, ...postgres.env }, "node", "audit.mjs").trim().split(" ");
+  assert.ok(BigInt(token) > early && paidBy === "ana");
+  const { rows } = await db.query("select exclusive from tenure_fence.floor where lock = 'ledger'");
+  assert.equal(rows[0].exclusive, token, "the program has written nothing, and its token is the highest seen");
+  await assert.rejects(db.query("select tenure_fence.pass($1, $2)", ["ledger", String(early)]), (error) => error.code === "TF412");
+  await client.close();
+});
