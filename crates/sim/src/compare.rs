@@ -235,6 +235,8 @@ fn event_invariant(machine: Option<&Event>, model: Option<&Event>) -> &'static s
                 if left.cause == Cause::Released { "T5" } else { "T2" }
             } else if left.cause == Cause::Granted && left.value != right.value {
                 "S18"
+            } else if left.cause == Cause::HistoryCompacted {
+                "W3"
             } else {
                 "model"
             }
