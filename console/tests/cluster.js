@@ -123,6 +123,12 @@ export class Cluster {
     });
   }
 
+  /** A client with the key of a member's local administrator. */
+  administrator(member = this.members[0]) {
+    const key = readFileSync(join(this.dir, member.name, 'admin.key'), 'utf8').trim();
+    return new Client(this.url(member), key);
+  }
+
   async kill(member) {
     member.process.kill('SIGKILL');
     await member.ended;

@@ -9,7 +9,7 @@ const SCRIPT = '<img src=x onerror="window.stored=1"><script>window.stored=1</sc
 
 export async function stage(binary, opens) {
   const cluster = opens(await Cluster.start(binary, 1));
-  const open = new Client(cluster.url());
+  const open = cluster.administrator();
   // Identity is enabled: an administrator, and one that may only read below team/.
   const all = ['read', 'observe', 'acquire', 'elect', 'keys', 'force', 'operate', 'administer', 'sign'];
   const admin = await open.principal('admin', [{ verbs: all, prefix: '' }]);

@@ -206,7 +206,7 @@ impl From<Error> for CliError {
 
 /// What a user without accepted credentials can do.
 const CREDENTIALS_ADVICE: &str = "TENURE_API_KEY, --api-key-file FILE or --token-file FILE; \
-    an administrator makes keys: tenure auth key create";
+    an administrator makes keys: tenure auth key create; the first one: tenure auth init";
 /// What a user can do whose credentials do not permit this.
 const PERMISSION_ADVICE: &str = "tenure auth status, who you are; \
     tenure auth can - VERB NAME, which says why; an administrator gives roles";

@@ -10,11 +10,12 @@ use crate::client::{Client, Reply};
 
 const HASH: &str = "ab";
 
+/// A member, and a client with the key of its local administrator.
 fn member() -> (Alone, Client) {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let alone = Alone::run(dir, settings);
-    let client = Client::new(alone.running.clients, "ana");
+    let client = Client::administrator(alone.running.clients, "ana", &alone.data());
     (alone, client)
 }
 
@@ -192,6 +193,89 @@ fn identity_is_enabled_only_if_an_administrator_can_prove_who_it_is() {
     put(&client, path, &enable).ok();
 }
 
+/// Every call that changes the access rules.
+fn changes() -> [(&'static str, &'static str, Value); 15] {
+    let rules = json!({"rules": [{"verbs": ["administer"], "prefix": ""}]});
+    let rotate = json!({"key": "2".repeat(16), "hash": "cd".repeat(32), "overlap_ms": 0});
+    let issuer = json!({"audience": "tenure", "jwks_url": "https://idp.example/jwks"});
+    [
+        ("PUT", "/v1/access/roles/r", rules),
+        ("DELETE", "/v1/access/roles/administrator", Value::Null),
+        ("PUT", "/v1/access/principals/eve", json!({"roles": ["administrator"]})),
+        ("PATCH", "/v1/access/principals/admin", json!({"enabled": false})),
+        ("DELETE", "/v1/access/principals/admin", Value::Null),
+        ("PUT", "/v1/access/keys/3333333333333333", key("admin")),
+        ("POST", "/v1/access/keys/1111111111111111/rotate", rotate),
+        ("DELETE", "/v1/access/keys/1111111111111111", Value::Null),
+        ("PUT", "/v1/access/certificate-rules/c", json!({"pattern": "cn:eve", "principal": "admin"})),
+        ("DELETE", "/v1/access/certificate-rules/a", Value::Null),
+        ("PUT", "/v1/access/issuers/i", issuer),
+        ("DELETE", "/v1/access/issuers/i", Value::Null),
+        ("PUT", "/v1/access/quotas", json!({"requests_per_second": 0})),
+        ("PUT", "/v1/access/identity", json!({"enabled": true})),
+        ("PUT", "/v1/access/identity", json!({"enabled": false})),
+    ]
+}
+
+#[test]
+fn before_identity_is_enabled_only_administrators_change_the_access_rules() {
+    let (alone, client) = member();
+    administrator(&client);
+    let rules = json!({"rules": [{"verbs": ["read", "acquire", "operate"], "prefix": ""}]});
+    put(&client, "/v1/access/roles/worker", &rules).ok();
+    put(&client, "/v1/access/principals/bob", &json!({"roles": ["worker"]})).ok();
+    let secret = "5".repeat(64);
+    let hash = ring::digest::digest(&ring::digest::SHA256, secret.as_bytes());
+    let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let bearer = |id: char, principal: &str| {
+        let id = id.to_string().repeat(16);
+        let body = json!({"principal": principal, "hash": hash});
+        put(&client, &format!("/v1/access/keys/{id}"), &body).ok();
+        format!("Bearer tenure_{id}_{secret}")
+    };
+    let (admin, bob) = (bearer('1', "admin"), bearer('4', "bob"));
+    let rule = json!({"pattern": "cn:admin", "principal": "admin"});
+    put(&client, "/v1/access/certificate-rules/a", &rule).ok();
+    let shown = || -> Vec<Value> {
+        let parts = ["roles", "principals", "keys", "certificate-rules", "issuers"];
+        let status = client.get("/v1/access").ok();
+        let status = json!([status["enabled"], status["default_quotas"]]);
+        let all = parts.iter().map(|part| {
+            let mut shown = client.get(&format!("/v1/access/{part}")).ok();
+            shown.as_object_mut().unwrap().remove("header");
+            shown
+        });
+        all.chain([status]).collect()
+    };
+    let before = shown();
+    let stranger = Client::new(alone.running.clients, "eve");
+    for (verb, path, body) in changes() {
+        let ask = |bearer: &str| {
+            let headers = [("Authorization", bearer)];
+            if body.is_null() {
+                return stranger.ask(verb, path, &headers, b"");
+            }
+            stranger.json(verb, path, &headers, &body)
+        };
+        ask("").refused(401, "UNAUTHENTICATED");
+        let refused = ask(&bob).refused(403, "PERMISSION_DENIED");
+        assert!(refused.to_string().contains("`administer`"), "{verb} {path}: {refused}");
+        assert_eq!(shown(), before, "{verb} {path} had an effect");
+    }
+    // Everything else stays open, and an administrator with a role enables identity.
+    stranger.lease(60_000);
+    let enable = json!({"enabled": true});
+    stranger
+        .json("PUT", "/v1/access/identity", &[("Authorization", &admin)], &enable)
+        .ok();
+    stranger.get("/v1/limits").refused(401, "UNAUTHENTICATED");
+    // Identity can be disabled, and the rules stay as safe as they were.
+    let disable = json!({"enabled": false});
+    put(&client, "/v1/access/identity", &disable).ok();
+    put(&stranger, "/v1/access/identity", &enable).refused(401, "UNAUTHENTICATED");
+    stranger.get("/v1/limits").ok();
+}
+
 #[test]
 fn a_cluster_below_level_3_names_the_command_that_raises_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -363,14 +447,14 @@ fn two_administrators_do_not_overwrite_each_other_unknowingly() {
 
 #[test]
 fn enabling_a_principal_keeps_what_another_call_changes_at_the_same_time() {
-    let (alone, client) = member();
+    let (_alone, client) = member();
     put(&client, "/v1/access/roles/r", &json!({"rules": [{"verbs": ["read"], "prefix": ""}]})).ok();
     let path = "/v1/access/principals/p";
     put(&client, path, &json!({"roles": [], "quotas": {"leases": 0}})).ok();
-    let address = alone.running.clients;
+    let other = client.clone();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let client = Client::new(address, "ben");
+            let client = other;
             for at in 0..100 {
                 client.json("PATCH", path, &[], &json!({"enabled": at % 2 == 0})).ok();
             }

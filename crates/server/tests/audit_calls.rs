@@ -7,7 +7,7 @@ use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
 use tonic::Code;
 
 use crate::bounded::wait;
-use crate::client::Client;
+use crate::client::{Client, local_bearer};
 use crate::common::Members;
 use crate::identity::IdentityMember;
 
@@ -89,7 +89,7 @@ fn every_caller_reads_it_before_identity_is_enabled() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_owned();
     let stage = IdentityMember::start(&data, dir);
-    put_role(&stage.http, "auditors", "");
+    put_role(&stage.http, "auditors", &local_bearer(&stage.member.data()));
     assert_eq!(role_record(&stage.http, "auditors", "")["why"], "role_put");
 }
 
@@ -98,7 +98,7 @@ fn a_member_without_a_quorum_shows_what_it_has_recorded() {
     let mut members = Members::found(3);
     let (leader, left) = (members.leader(), members.follower());
     let client = |members: &Members, at: usize| Client::new(members.one(at).clients, "audit");
-    put_role(&client(&members, leader), "auditors", "");
+    put_role(&client(&members, leader), "auditors", &local_bearer(&members.data(leader)));
     let http = client(&members, left);
     let before = role_record(&http, "auditors", "");
     for at in (0..3).filter(|at| *at != left) {

@@ -28,7 +28,9 @@ fn member() -> (Alone, Client) {
     (alone, client)
 }
 
-fn set(client: &Client, quotas: &Value) {
+/// Sets the default quotas, as the local administrator. They hold for each address of callers without credentials.
+fn set(alone: &Alone, quotas: &Value) {
+    let client = Client::administrator(alone.running.clients, "administrator", &alone.data());
     client.json("PUT", "/v1/access/quotas", &[], quotas).ok();
 }
 
@@ -38,27 +40,27 @@ fn connect(alone: &Alone) -> Channel {
 
 #[test]
 fn a_quota_that_is_too_low_keeps_out_neither_probes_nor_administrators() {
-    let (_alone, client) = member();
+    let (alone, client) = member();
     wait("it leads", || (client.get("/readyz").status == 200).then_some(()));
     for quota in ["requests_per_second", "bytes_in_flight", "sessions", "bytes"] {
-        set(&client, &json!({ quota: 0 }));
+        set(&alone, &json!({ quota: 0 }));
         assert_eq!(client.get("/readyz").status, 200, "{quota}");
         assert_eq!(client.get("/v1/access").ok()["default_quotas"], json!({ quota: 0 }));
     }
-    set(&client, &json!({"requests_per_second": 0}));
+    set(&alone, &json!({"requests_per_second": 0}));
     client.get("/v1/keys/k").refused(429, "QUOTA");
     // Reads that the member makes to answer do not count as requests of the caller.
     assert_eq!(client.get("/metrics").status, 200);
-    set(&client, &json!({}));
+    set(&alone, &json!({}));
     assert_eq!(client.get("/v1/keys/k").status, 404);
 }
 
 // Retry once: it requires that two hundred requests take less than ten seconds.
 #[test]
 fn a_rate_bounds_the_requests_of_an_address_and_says_so() {
-    let (_alone, client) = member();
+    let (alone, client) = member();
     client.json("PUT", "/v1/keys/k", &[], &json!({"value": ""})).ok();
-    set(&client, &json!({"requests_per_second": 20}));
+    set(&alone, &json!({"requests_per_second": 20}));
     assert_eq!(client.get("/v1/access").ok()["default_quotas"], json!({"requests_per_second": 20}));
     let replies: Vec<_> = (0..200).map(|_| client.get("/v1/keys/k")).collect();
     let refused: Vec<_> = replies.into_iter().filter(|it| it.status != 200).collect();
@@ -69,7 +71,7 @@ fn a_rate_bounds_the_requests_of_an_address_and_says_so() {
         let error = reply.refused(429, "QUOTA");
         assert_eq!((&error["limit"], &error["bound"]), (&json!("requests_per_second"), &json!(20)));
         let message = error["message"].as_str().unwrap();
-        let says = "the quota `requests_per_second` of the address is 20 by default, asked for 21";
+        let says = "the quota `requests_per_second` of the address is 20 by default, set by `tenure/member`, asked for 21";
         assert_eq!(message, says);
         waits.push(error["retry_after_ms"].as_u64().unwrap());
     }
@@ -80,8 +82,8 @@ fn a_rate_bounds_the_requests_of_an_address_and_says_so() {
 
 #[test]
 fn one_request_may_not_exceed_the_bytes_in_flight() {
-    let (_alone, client) = member();
-    set(&client, &json!({"bytes_in_flight": 1_000}));
+    let (alone, client) = member();
+    set(&alone, &json!({"bytes_in_flight": 1_000}));
     client.json("PUT", "/v1/keys/small", &[], &json!({"value": ""})).ok();
     let large = "QUFB".repeat(1_000);
     let error = client.json("PUT", "/v1/keys/large", &[], &json!({"value": large}));
@@ -93,12 +95,12 @@ fn one_request_may_not_exceed_the_bytes_in_flight() {
 
 #[test]
 fn a_watch_more_than_the_quota_is_refused_until_another_ends() {
-    let (_alone, client) = member();
-    set(&client, &json!({"watches": 2}));
+    let (alone, client) = member();
+    set(&alone, &json!({"watches": 2}));
     let mut open: Vec<_> = (0..2).map(|_| client.events("/v1/watch?name=quiet", &[])).collect();
     let error = client.get("/v1/watch?name=quiet").refused(429, "QUOTA");
     assert_eq!((&error["limit"], &error["bound"]), (&json!("watches"), &json!(2)));
-    let says = "the quota `watches` of the address is 2 by default, asked for 3";
+    let says = "the quota `watches` of the address is 2 by default, set by `tenure/member`, asked for 3";
     assert_eq!(error["message"], says);
     drop(open.pop());
     // The member sees a moment later that the client has gone.
@@ -113,7 +115,7 @@ fn a_watch_more_than_the_quota_is_refused_until_another_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_more_than_the_quota_is_refused_until_another_ends() {
     let (alone, client) = tokio::task::spawn_blocking(member).await.unwrap();
-    tokio::task::block_in_place(|| set(&client, &json!({"sessions": 2})));
+    tokio::task::block_in_place(|| set(&alone, &json!({"sessions": 2})));
     let mut sessions = SessionServiceClient::new(connect(&alone));
     let mut open = Vec::new();
     for _ in 0..2 {

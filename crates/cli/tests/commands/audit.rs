@@ -27,15 +27,15 @@ fn recorded(member: &Member, key: &str, is_it: impl Fn(&Value) -> bool) -> (Stri
 #[test]
 fn an_administrator_sees_acts_and_denied_calls_and_others_see_nothing() {
     let member = Member::found("audited");
+    let init = ok(&member, "", &["auth", "init", "--data-dir", member.data.to_str().unwrap()]);
+    let admin = init.trim();
     // Before identity is enabled, every caller may look.
-    ok(&member, "", &["auth", "role", "put", "team-a", "--allow", "read,acquire:team-a/"]);
+    ok(&member, admin, &["auth", "role", "put", "team-a", "--allow", "read,acquire:team-a/"]);
     let is_put = |record: &Value| record["target"] == "team-a" && record["why"] == "role_put";
     let (line, put) = recorded(&member, "", is_put);
     assert_eq!((&put["act"], &put["outcome"]), (&"set_access".into(), &"done".into()), "{put}");
     assert_eq!(line, put.to_string(), "printed as recorded");
 
-    let init = ok(&member, "", &["auth", "init", "--data-dir", member.data.to_str().unwrap()]);
-    let admin = init.trim();
     ok(&member, admin, &["auth", "enable"]);
     ok(&member, admin, &["auth", "principal", "put", "ci-a", "--role", "team-a"]);
     let key = ok(&member, admin, &["auth", "key", "create", "ci-a"]);

@@ -39,6 +39,11 @@ fn init(member: &Member) -> String {
     ran.out.trim().to_owned()
 }
 
+/// The key of the local administrator of a member.
+fn local_key(member: &Member) -> String {
+    std::fs::read_to_string(member.data.join("admin.key")).unwrap().trim().to_owned()
+}
+
 fn id(key: &str) -> &str {
     key.split('_').nth(1).unwrap()
 }
@@ -124,7 +129,11 @@ fn a_team_gets_its_own_key_which_is_rotated_and_revoked() {
 #[test]
 fn everything_can_be_put_listed_and_deleted_and_quotas_merge() {
     let member = Member::found("rules");
-    let ok = |arguments: &[&str]| ok(&member, "", arguments);
+    let local = local_key(&member);
+    let stranger = with(&member, "", &["auth", "quota", "set", "leases=1"]);
+    assert_eq!(stranger.code, 77, "{stranger:?}");
+    assert!(stranger.err.contains("tenure auth init"), "{stranger:?}");
+    let ok = |arguments: &[&str]| ok(&member, &local, arguments);
     ok(&["auth", "role", "put", "watcher", "--allow", "read,observe:", "--allow", "acquire:w/"]);
     let listed = ok(&["auth", "role", "list"]);
     assert_eq!(
@@ -154,13 +163,13 @@ fn everything_can_be_put_listed_and_deleted_and_quotas_merge() {
     ok(&["auth", "quota", "set", "leases=1000", "bytes=5"]);
     let shown = ok(&["auth", "quota", "set", "bytes=none"]);
     assert_eq!(shown, "default quotas: leases=1000\n");
-    assert_eq!(one(&member, "", &["auth", "quota", "show"]), json!({"leases": 1000}));
+    assert_eq!(one(&member, &local, &["auth", "quota", "show"]), json!({"leases": 1000}));
     for (kind, name) in [("role", "watcher"), ("cert-rule", "ana"), ("issuer", issuer)] {
         ok(&["auth", kind, "delete", name]);
-        let gone = with(&member, "", &["auth", kind, "delete", name]);
+        let gone = with(&member, &local, &["auth", kind, "delete", name]);
         assert!(gone.code == 1 && gone.err.contains("there is no"), "{gone:?}");
     }
-    let unknown = with(&member, "", &["auth", "principal", "put", "x", "--role", "none"]);
+    let unknown = with(&member, &local, &["auth", "principal", "put", "x", "--role", "none"]);
     assert!(unknown.code == 1 && unknown.err.contains("no such role"), "{unknown:?}");
 }
 

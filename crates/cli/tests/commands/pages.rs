@@ -109,7 +109,9 @@ fn on_one_machine(page: &str, member: &Member, health: u16) -> String {
         }
         page = page.replace(&address, &format!("127.0.0.{host}"));
     }
+    let local = format!("--data-dir {}", member.data.display());
     let replaced = [
+        ("--data-dir /var/lib/tenure", &*local),
         ("/var/lib/tenure", "var"),
         ("/backups/", "backups/"),
         ("/usr/local/share/man/man1", "man1"),

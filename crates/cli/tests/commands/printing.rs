@@ -1,6 +1,8 @@
 //! Tests how much commands print: `--quiet`, `--no-header`, and the words of `--output`.
 
-use crate::stage::{Live, Member, at, json, lease, objects, ok, run, wait};
+use crate::stage::{
+    Live, Member, Ran, at, command, ended, json, lease, objects, ok, run, wait,
+};
 
 #[test]
 fn a_quiet_list_is_names_and_a_table_can_do_without_its_header() {
@@ -44,15 +46,21 @@ fn a_quiet_list_is_names_and_a_table_can_do_without_its_header() {
     assert!(keys.starts_with("solo ") && keys.contains(key.trim()), "{keys}{key}");
 }
 
+/// Runs a quiet command as the local administrator of the member, who alone may change the rules of access.
+fn quiet(member: &Member, arguments: &[&str]) -> Ran {
+    let mut command = command(&member.addr, &[&["--quiet"], arguments].concat());
+    ended(command.env("TENURE_API_KEY_FILE", member.data.join("admin.key")))
+}
+
 /// Runs a command that must succeed and print nothing.
 fn silent(member: &Member, arguments: &[&str]) {
-    let ran = at(&member.addr, &[&["--quiet"], arguments].concat());
+    let ran = quiet(member, arguments);
     assert_eq!((ran.code, &*ran.out, &*ran.err), (0, "", ""), "{arguments:?}: {ran:?}");
 }
 
 /// Runs a command that must succeed and print exactly one line, and returns that line.
 fn only(member: &Member, arguments: &[&str]) -> String {
-    let ran = at(&member.addr, &[&["--quiet"], arguments].concat());
+    let ran = quiet(member, arguments);
     assert_eq!(
         (ran.code, &*ran.err, ran.out.lines().count()),
         (0, "", 1),
@@ -115,7 +123,7 @@ fn a_quiet_change_prints_nothing_or_what_it_made() {
     silent(&member, &["auth", "role", "delete", "team"]);
 
     // `--quiet` does not suppress errors.
-    let wrong = at(&member.addr, &["auth", "role", "delete", "team", "--quiet"]);
+    let wrong = quiet(&member, &["auth", "role", "delete", "team"]);
     assert!(wrong.code == 1 && wrong.err.starts_with("error: there is no role"), "{wrong:?}");
 }
 

@@ -71,15 +71,18 @@ async fn limits_of_the_caller_hold_when_the_server_is_frozen() {
     calls_are_bounded(WireState::Frozen).await;
 }
 
-/// Sets the default quotas of the member.
-fn set_quotas(at: std::net::SocketAddr, quotas: &str) {
+/// Sets the default quotas of the member, as its local administrator.
+fn set_quotas(member: &Alone, quotas: &str) {
     use std::io::{Read, Write};
+    let at = member.running.clients;
+    let key = std::fs::read_to_string(member.data().join("admin.key")).unwrap();
     let mut stream = std::net::TcpStream::connect(at).unwrap();
     let length = quotas.len();
     write!(
         stream,
         "PUT /v1/access/quotas HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{quotas}"
+         authorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{quotas}",
+        key.trim()
     )
     .unwrap();
     let mut answer = String::new();
@@ -94,7 +97,7 @@ async fn an_acquire_that_a_rate_refuses_to_the_end_reports_the_refusal() {
     let client = member.client("a").await;
     let lease = client.lease(TIMEOUT).await.unwrap();
     let at = member.running.clients;
-    tokio::task::block_in_place(|| set_quotas(at, r#"{"requests_per_second": 0}"#));
+    tokio::task::block_in_place(|| set_quotas(&member, r#"{"requests_per_second": 0}"#));
     let is_refused = |it: &Result<tenure::Guard, Error>| match it {
         Err(Error::Failed { reason, .. }) => reason == "QUOTA",
         _ => false,
@@ -105,7 +108,7 @@ async fn an_acquire_that_a_rate_refuses_to_the_end_reports_the_refusal() {
     assert!(is_refused(&under), "{under:?}");
     let tried = bounded("no_wait", lease.lock("x").no_wait().into_future()).await;
     assert!(is_refused(&tried), "{tried:?}");
-    tokio::task::block_in_place(|| set_quotas(at, "{}"));
+    tokio::task::block_in_place(|| set_quotas(&member, "{}"));
     let guard = bounded("after", client.lock("x").into_future()).await.unwrap();
     guard.release().await.unwrap();
 }

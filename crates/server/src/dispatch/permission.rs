@@ -68,7 +68,10 @@ impl Dispatch {
     ) -> Failure {
         match failure {
             // A caller without credentials lacks no verb but a name.
-            NodeFailure::Forbidden { .. } if who.name().is_empty() && self.requires_identity() => {
+            NodeFailure::Forbidden { verb }
+                if who.name().is_empty()
+                    && (verb == Some(Verb::Administer) || self.requires_identity()) =>
+            {
                 Failure::Unauthenticated
             }
             failure => self.failure(failure, waited),

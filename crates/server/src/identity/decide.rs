@@ -1,6 +1,7 @@
 //! Decides by the published access rules what a principal may do and see.
 
-use tenure_core::access::Access;
+use tenure_core::access::{Access, MEMBER};
+use tenure_core::request::Command;
 use tenure_node::{NodeFailure, Principal, PrincipalAction, authorise};
 use tenure_types::Verb;
 
@@ -24,12 +25,27 @@ impl Identity {
         Ok(())
     }
 
+    /// Whether a principal may change the access rules: the local administrator of a member, or a principal that has a
+    /// role for it. Decided as if identity were enabled. Otherwise the first stranger who reaches a new cluster could make
+    /// itself the only administrator and enable identity.
+    fn administers(&self, who: &Principal) -> bool {
+        let name = who.name();
+        name == MEMBER
+            || self.published.read().access.permission(name, Verb::Administer, "").is_some()
+    }
+
     /// Decides by the rules as last published whether a principal may do something.
     pub(crate) fn authorise<'a>(
         &self,
         who: &Principal,
         action: impl Into<PrincipalAction<'a>>,
     ) -> Result<(), NodeFailure> {
+        let action = action.into();
+        if matches!(action, PrincipalAction::Command(Command::SetAccess(_)))
+            && !self.administers(who)
+        {
+            return Err(NodeFailure::Forbidden { verb: Some(Verb::Administer) });
+        }
         self.published.decide(|access| {
             self.known(access, who)?;
             authorise(access, who.name(), action)

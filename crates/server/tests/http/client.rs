@@ -14,6 +14,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Client {
     pub(crate) at: SocketAddr,
     name: &'static str,
+    /// The value of `authorization` in requests that have none of their own; empty for none.
+    bearer: String,
 }
 
 /// A response.
@@ -37,9 +39,21 @@ pub(crate) struct Sent {
     pub(crate) data: Value,
 }
 
+/// The header of the local administrator of the member whose data is in this directory.
+pub(crate) fn local_bearer(data: &std::path::Path) -> String {
+    let key = std::fs::read_to_string(data.join("admin.key")).unwrap();
+    format!("Bearer {}", key.trim())
+}
+
 impl Client {
     pub(crate) fn new(at: SocketAddr, name: &'static str) -> Self {
-        Self { at, name }
+        Self { at, name, bearer: String::new() }
+    }
+
+    /// A client with the key of the local administrator of the member whose data is in this directory.
+    #[allow(dead_code, reason = "each test binary uses a part of the client")]
+    pub(crate) fn administrator(at: SocketAddr, name: &'static str, data: &std::path::Path) -> Self {
+        Self { at, name, bearer: local_bearer(data) }
     }
 
     /// A name that no other client uses.
@@ -99,7 +113,9 @@ impl Client {
         if !headers.iter().any(|(name, _)| *name == "Host") {
             head += &format!("Host: {}\r\n", self.at);
         }
-        for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+        let own = ("Authorization", &*self.bearer);
+        let default = (!headers.iter().any(|(name, _)| *name == own.0)).then_some(&own);
+        for (name, value) in headers.iter().chain(default).filter(|(_, value)| !value.is_empty()) {
             head += &format!("{name}: {value}\r\n");
         }
         head += &format!("Content-Length: {}\r\n\r\n", body.len());

@@ -1,6 +1,6 @@
 //! Runs members in this process, over real sockets and disks, for HTTP clients.
 
-use crate::client::Client;
+use crate::client::{Client, local_bearer};
 use crate::common;
 pub(crate) use crate::common::wait;
 
@@ -20,6 +20,11 @@ impl Members {
 
     pub(crate) fn client(&self, at: usize, name: &'static str) -> Client {
         Client::new(self.all.one(at).clients, name)
+    }
+
+    /// The header of the local administrator of a member.
+    pub(crate) fn administrator(&self, at: usize) -> String {
+        local_bearer(&self.all.data(at))
     }
 
     /// Stops a member.

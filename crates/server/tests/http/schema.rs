@@ -106,7 +106,12 @@ fn tamed(mut described: Value, leases: &[String]) -> Value {
 }
 
 /// Checks a member against a description. Returns whether it matches, and the output.
-fn held_to(program: &Path, at: SocketAddr, described: &Value, more: &[&str]) -> (bool, String) {
+fn held_to(
+    program: &Path,
+    (at, bearer): (SocketAddr, &str),
+    described: &Value,
+    more: &[&str],
+) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("openapi.json");
     std::fs::write(&file, described.to_string()).unwrap();
@@ -115,6 +120,7 @@ fn held_to(program: &Path, at: SocketAddr, described: &Value, more: &[&str]) -> 
     command
         .arg("run")
         .arg(&file)
+        .args(["--header", &format!("Authorization: {bearer}")])
         .args(["--url", &url, "--checks", CHECKS, "--phases", "examples,coverage,fuzzing"])
         .args(["--seed", "7", "--generation-database", "none", "--no-color"])
         .args(["--suppress-health-check", "all", "--request-timeout", "30"])
@@ -134,7 +140,8 @@ fn every_answer_is_as_described() {
     let leases = [at.lease(3_600_000), at.lease(3_600_000), "7".to_owned()];
     let described = tamed(at.get("/openapi.json").ok(), &leases);
     let streams = StreamCutter::start(at.at);
-    let to = streams.at;
+    let bearer = members.administrator(0);
+    let to = (streams.at, &*bearer);
 
     // The program detects a response without a promised field, and an undescribed status.
     let only = ["--include-path", "/v1/limits", "--max-examples", "2"];

@@ -1,13 +1,13 @@
 //! Runs a single member for a test, and removes its data afterwards.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tenure_server::{RunningServer, ServerSettings, StartMode, start};
 
 /// A single member.
 pub(crate) struct Alone {
     pub(crate) running: RunningServer,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Drop for Alone {
@@ -24,9 +24,18 @@ impl Alone {
 
     /// Takes over a member that runs, whose data is in the directory.
     pub(crate) fn of(dir: tempfile::TempDir, running: RunningServer) -> Self {
-        Self { running, _dir: dir }
+        Self { running, dir }
+    }
+
+    /// The data directory of a member with the settings of this file.
+    #[allow(dead_code, reason = "each test binary uses a part of this")]
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.path().join(NAME)
     }
 }
+
+/// The name of the member, and of its data directory.
+const NAME: &str = "m0";
 
 /// Settings for a small member on loopback.
 pub(crate) fn settings(dir: &Path) -> ServerSettings {
@@ -35,6 +44,6 @@ pub(crate) fn settings(dir: &Path) -> ServerSettings {
         entrance: StartMode::Alone,
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
-        ..ServerSettings::new("m0", dir.join("m0"))
+        ..ServerSettings::new(NAME, dir.join(NAME))
     }
 }
