@@ -33,6 +33,8 @@ struct CallerShared {
     connection: Arc<ConnectionShared>,
     /// The source of the request.
     source: ConnectionSource,
+    /// The memory of the connection, for this source.
+    memory: ConnectionMemory,
     /// None until the caller has presented its credentials, and for what needs none.
     identity: Option<CallerIdentity>,
     /// Whether the present request has asked for a change of the access rules.
@@ -65,9 +67,9 @@ impl Caller {
 
     fn of(connection: Arc<ConnectionShared>, identity: Option<CallerIdentity>) -> Self {
         let source = connection.sources.of(identity.as_ref().map(CallerIdentity::principal));
-        connection.memory.belongs_to(source.source().memory());
+        let memory = connection.memory.of(source.source().memory());
         let changes_access = AtomicBool::new(false);
-        Self(Arc::new(CallerShared { connection, source, identity, changes_access }))
+        Self(Arc::new(CallerShared { connection, source, memory, identity, changes_access }))
     }
 
     /// Notes that the present request changes the access rules. Its own change may end its credentials.
@@ -119,7 +121,7 @@ impl Caller {
 
     /// The memory of this caller.
     pub(crate) fn memory(&self) -> &ConnectionMemory {
-        &self.0.connection.memory
+        &self.0.memory
     }
 
     /// The failed authentication of this caller's address.

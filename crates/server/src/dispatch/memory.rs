@@ -3,9 +3,10 @@
 //! Partial messages, answers that are not written yet, mail and watch buffers are charged to the connection that they
 //! wait for. A charge never fails. A connection that exceeds its budget is marked, and the API closes it. While the
 //! member exceeds its budget, it closes each connection that takes more and already has more than a small share in use.
-//! So clients that read their answers are not affected by clients that do not. If the connections of one principal
-//! exceed the budget of a principal, the same happens to these connections alone. A connection counts for the principal
-//! of its last request.
+//! So clients that read their answers are not affected by clients that do not. If what waits for one principal exceeds
+//! the budget of a principal, the same happens to the connections on which that principal takes more. Each charge counts
+//! for the principal of the request that it was made for, until it is dropped, whatever else the connection carries
+//! meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,24 +34,31 @@ pub(crate) struct MemberMemory(Arc<AtomicUsize>);
 #[derive(Clone, Default, Debug)]
 pub(crate) struct PrincipalMemory(Arc<AtomicUsize>);
 
-/// The memory in use for one connection. Cheap to clone.
+/// The memory in use for one connection, as the requests of one principal on it use it. Cheap to clone.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct ConnectionMemory {
     inner: Arc<ConnectionUse>,
+    /// None for a caller without a principal.
+    principal: Option<PrincipalMemory>,
 }
 
 #[derive(Default, Debug)]
 struct ConnectionUse {
-    /// Changes only together with the use of the principal.
     used: AtomicUsize,
-    /// The principal of the last request; none before the first, and for a caller without one.
-    principal: Mutex<Option<PrincipalMemory>>,
     over: AtomicBool,
     exceeded: Notify,
     member: MemberMemory,
-    /// Whether the connection has become a WebSocket, and the bytes read for the next message of it.
+    /// Whether the connection has become a WebSocket.
     is_socket: AtomicBool,
-    partial: AtomicUsize,
+    socket: Mutex<SocketUse>,
+}
+
+/// What a WebSocket has read of its next message.
+#[derive(Default, Debug)]
+struct SocketUse {
+    partial: usize,
+    /// The principal of its client, once it is known.
+    principal: Option<PrincipalMemory>,
 }
 
 /// How many bytes one connection of a group may have in use, while the group has `all` in use and its bound is `most`.
@@ -70,7 +78,13 @@ fn allowed(of_principal: usize, all: usize) -> usize {
 impl ConnectionMemory {
     /// The memory of a new connection.
     pub(crate) fn new(member: MemberMemory) -> Self {
-        Self { inner: Arc::new(ConnectionUse { member, ..ConnectionUse::default() }) }
+        let inner = Arc::new(ConnectionUse { member, ..ConnectionUse::default() });
+        Self { inner, principal: None }
+    }
+
+    /// The same connection, for requests of this principal.
+    pub(crate) fn of(&self, principal: Option<&PrincipalMemory>) -> Self {
+        Self { inner: self.inner.clone(), principal: principal.cloned() }
     }
 
     /// Counts bytes until the charge is dropped.
@@ -83,54 +97,42 @@ impl ConnectionMemory {
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let used = self.inner.used.load(Ordering::Relaxed).saturating_add(bytes);
         let all = self.inner.member.0.load(Ordering::Relaxed).saturating_add(bytes);
-        let of_principal = match &*self.principal() {
+        let of_principal = match &self.principal {
             Some(principal) => principal.0.load(Ordering::Relaxed).saturating_add(bytes),
             None => 0,
         };
         used <= allowed(of_principal.saturating_mul(2), all.saturating_mul(2)) / 2
     }
 
-    /// Counts what the connection has in use for this principal from now on.
-    pub(crate) fn belongs_to(&self, principal: Option<&PrincipalMemory>) {
-        let mut present = self.principal();
-        let is_same = match (&*present, principal) {
-            (Some(present), Some(principal)) => Arc::ptr_eq(&present.0, &principal.0),
-            (None, None) => true,
-            _ => false,
-        };
-        if is_same {
-            return;
-        }
-        let used = self.inner.used.load(Ordering::Relaxed);
-        if let Some(before) = &*present {
-            before.0.fetch_sub(used, Ordering::Relaxed);
-        }
-        if let Some(principal) = principal {
-            principal.0.fetch_add(used, Ordering::Relaxed);
-        }
-        *present = principal.cloned();
-    }
-
-    fn principal(&self) -> std::sync::MutexGuard<'_, Option<PrincipalMemory>> {
-        self.inner.principal.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts the messages of a WebSocket from now on, as their parts are read.
+    /// Counts the messages of a WebSocket from now on, as their parts are read, for this principal.
     pub(crate) fn begin_socket(&self) {
+        let mut socket = self.socket();
+        let partial = std::mem::take(&mut socket.partial);
+        self.of(socket.principal.as_ref()).subtract(partial);
+        socket.principal.clone_from(&self.principal);
+        socket.partial = partial;
+        self.add(partial);
         self.inner.is_socket.store(true, Ordering::Relaxed);
     }
 
     /// Counts bytes that were read from the connection, if it is a WebSocket.
     pub(crate) fn read(&self, bytes: usize) {
         if bytes > 0 && self.inner.is_socket.load(Ordering::Relaxed) {
-            self.inner.partial.fetch_add(bytes, Ordering::Relaxed);
-            self.add(bytes);
+            let mut socket = self.socket();
+            socket.partial += bytes;
+            self.of(socket.principal.as_ref()).add(bytes);
         }
     }
 
     /// A message of the WebSocket is complete, or its connection is over.
     pub(crate) fn message_read(&self) {
-        self.subtract(self.inner.partial.swap(0, Ordering::Relaxed));
+        let mut socket = self.socket();
+        let partial = std::mem::take(&mut socket.partial);
+        self.of(socket.principal.as_ref()).subtract(partial);
+    }
+
+    fn socket(&self) -> std::sync::MutexGuard<'_, SocketUse> {
+        self.inner.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the connection has exceeded its budget.
@@ -138,7 +140,14 @@ impl ConnectionMemory {
         self.inner.over.load(Ordering::Acquire)
     }
 
-    /// Waits until the connection exceeds its budget.
+    /// Has the connection closed, whatever it has in use.
+    pub(crate) fn close(&self) {
+        if !self.inner.over.swap(true, Ordering::AcqRel) {
+            self.inner.exceeded.notify_one();
+        }
+    }
+
+    /// Waits until the connection exceeds its budget, or is to be closed.
     pub(crate) async fn exceeded(&self) {
         while !self.is_over() {
             self.inner.exceeded.notified().await;
@@ -147,10 +156,8 @@ impl ConnectionMemory {
 
     fn add(&self, bytes: usize) {
         let add = |to: &AtomicUsize| to.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        let principal = self.principal();
         let used = add(&self.inner.used);
-        let of_principal = principal.as_ref().map_or(0, |principal| add(&principal.0));
-        drop(principal);
+        let of_principal = self.principal.as_ref().map_or(0, |principal| add(&principal.0));
         let all = add(&self.inner.member.0);
         if used > allowed(of_principal, all) && !self.inner.over.swap(true, Ordering::AcqRel) {
             tracing::warn!(
@@ -162,12 +169,10 @@ impl ConnectionMemory {
     }
 
     fn subtract(&self, bytes: usize) {
-        let principal = self.principal();
         self.inner.used.fetch_sub(bytes, Ordering::Relaxed);
-        if let Some(principal) = &*principal {
+        if let Some(principal) = &self.principal {
             principal.0.fetch_sub(bytes, Ordering::Relaxed);
         }
-        drop(principal);
         self.inner.member.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -247,11 +252,8 @@ mod tests {
     fn a_principal_that_exceeds_its_budget_affects_its_own_connections_only() {
         let member = MemberMemory::default();
         let (greedy, honest) = (PrincipalMemory::default(), PrincipalMemory::default());
-        let of = |principal: &PrincipalMemory| {
-            let memory = ConnectionMemory::new(member.clone());
-            memory.belongs_to(Some(principal));
-            memory
-        };
+        let of =
+            |principal: &PrincipalMemory| ConnectionMemory::new(member.clone()).of(Some(principal));
         let many: Vec<_> = (0..5).map(|_| of(&greedy)).collect();
         let charges: Vec<_> = many.iter().map(|it| it.charge(PRINCIPAL_BYTES_MAX / 4)).collect();
         let over: Vec<_> = many.iter().map(ConnectionMemory::is_over).collect();
@@ -265,20 +267,42 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_has_moves_with_it_to_another_principal() {
+    fn a_charge_counts_for_the_principal_of_its_request_whatever_the_connection_carries_then() {
         let (ana, bob) = (PrincipalMemory::default(), PrincipalMemory::default());
         let used = |of: &PrincipalMemory| of.0.load(Ordering::Relaxed);
-        let memory = ConnectionMemory::default();
-        let first = memory.charge(10);
-        memory.belongs_to(Some(&ana));
-        let second = memory.charge(5);
-        assert_eq!((used(&ana), used(&bob)), (15, 0));
-        memory.belongs_to(Some(&bob));
-        drop(first);
+        let connection = ConnectionMemory::default();
+        let mut first = connection.of(Some(&ana)).charge(10);
+        // Requests without credentials, such as for health, and of another principal follow on the same connection.
+        let nobody = connection.of(None).charge(3);
+        let second = connection.of(Some(&bob)).charge(5);
+        assert_eq!((used(&ana), used(&bob)), (10, 5));
+        first.add(2);
+        assert_eq!((used(&ana), used(&bob)), (12, 5));
+        assert_eq!(connection.inner.used.load(Ordering::Relaxed), 20);
+        drop((first, nobody));
         assert_eq!((used(&ana), used(&bob)), (0, 5));
-        memory.belongs_to(None);
         drop(second);
         assert_eq!((used(&ana), used(&bob)), (0, 0));
+        assert_eq!(connection.inner.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_message_of_a_socket_counts_for_its_client_once_that_is_known() {
+        let (ana, connection) = (PrincipalMemory::default(), ConnectionMemory::default());
+        let used = || (ana.0.load(Ordering::Relaxed), connection.inner.used.load(Ordering::Relaxed));
+        connection.begin_socket();
+        connection.read(100);
+        assert_eq!(used(), (0, 100));
+        connection.of(Some(&ana)).begin_socket();
+        assert_eq!(used(), (100, 100));
+        connection.read(50);
+        assert_eq!(used(), (150, 150));
+        connection.message_read();
+        assert_eq!(used(), (0, 0));
+        connection.read(7);
+        assert_eq!(used(), (7, 7));
+        connection.message_read();
+        assert_eq!(used(), (0, 0));
     }
 
     #[test]

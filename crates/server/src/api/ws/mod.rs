@@ -232,10 +232,15 @@ impl Drop for LiveSocket {
 
 impl LiveSocket {
     fn new(socket: WebSocket, bytes_max: usize, caller: &Caller) -> Self {
-        caller.memory().begin_socket();
         let mut live = Self::with(socket, bytes_max, TIMEOUT);
-        live.caller = Some(caller.clone());
+        live.belongs_to(caller);
         live
+    }
+
+    /// Counts what is read for the next message for this caller from now on.
+    fn belongs_to(&mut self, caller: &Caller) {
+        caller.memory().begin_socket();
+        self.caller = Some(caller.clone());
     }
 
     fn with(socket: WebSocket, bytes_max: usize, schedule: PingSchedule) -> Self {

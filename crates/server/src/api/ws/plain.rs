@@ -47,8 +47,9 @@ struct WaitingAcquire {
 /// Serves one client until it goes away.
 pub(super) async fn serve(socket: LiveSocket, dispatch: Dispatch, mut permit: ConnectionPermit) {
     match super::identify(socket, &dispatch, &mut permit, authorization).await {
-        Ok(client) => {
+        Ok(mut client) => {
             let caller = permit.caller().identified(Some(client.identity.clone()));
+            client.socket.belongs_to(&caller);
             caller.run(serve_identified(client, dispatch, permit)).await;
         }
         Err(Unidentified::Gone) => {}

@@ -34,8 +34,9 @@ type AskedFor = BTreeMap<u64, Asked>;
 /// Serves one client until it goes away.
 pub(super) async fn serve(socket: LiveSocket, dispatch: Dispatch, mut permit: ConnectionPermit) {
     match super::identify(socket, &dispatch, &mut permit, authorization).await {
-        Ok(client) => {
+        Ok(mut client) => {
             let caller = permit.caller().identified(Some(client.identity.clone()));
+            client.socket.belongs_to(&caller);
             caller.run(serve_identified(client, dispatch)).await;
         }
         Err(Unidentified::Gone) => {}
