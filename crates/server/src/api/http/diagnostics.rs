@@ -36,6 +36,7 @@ pub(crate) fn health_routes(dispatch: &Dispatch, hosts: AllowedHosts) -> Router 
         hosts: std::sync::Arc::new(hosts),
         metrics: std::sync::Arc::new(Metrics::new(dispatch)),
         overviews: std::sync::Arc::default(),
+        readiness: std::sync::Arc::default(),
     };
     let debug = Router::new()
         .route("/debug/log-level", get(show_level).put(set_level))

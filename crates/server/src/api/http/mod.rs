@@ -61,6 +61,7 @@ use crate::metrics::Api;
 use crate::traces::{self, TraceContext};
 
 use answer::HttpError;
+use health::ReadinessChecks;
 pub(crate) use diagnostics::{PeerAddress, health_routes};
 pub(crate) use hosts::AllowedHosts;
 pub(crate) use limits::SetLimits;
@@ -75,6 +76,7 @@ struct Http {
     hosts: Arc<AllowedHosts>,
     metrics: Arc<Metrics>,
     overviews: Arc<Overviews>,
+    readiness: Arc<ReadinessChecks>,
 }
 
 /// All paths as routes of the one port, together with the WebSocket routes, which a browser could open as well.
@@ -84,6 +86,7 @@ pub(super) fn routes(dispatch: &Dispatch, hosts: Arc<AllowedHosts>, sockets: Rou
         hosts,
         metrics: Arc::new(Metrics::new(dispatch)),
         overviews: Arc::default(),
+        readiness: Arc::default(),
     };
     let mut router = Router::new();
     for (path, verbs) in table() {
