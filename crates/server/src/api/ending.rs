@@ -2,9 +2,13 @@
 //!
 //! It surrounds every call: a call that waits is refused, a gRPC stream ends with the status in its trailers, and a
 //! stream of server-sent events ends with the event `closing`. Sessions end themselves, with a message of their own.
+//!
+//! A stream runs only while its client reads: HTTP/2 does not poll the body of a stream whose window is closed. So the
+//! connection of a stream that has not ended some time after its credentials is closed.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
@@ -13,6 +17,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use hyper::body::{Frame, SizeHint};
 use tenure_wire::Failure;
+use tokio::task::AbortHandle;
 
 use super::{grpc, http as api};
 use crate::dispatch::Caller;
@@ -48,6 +53,48 @@ impl StreamForm {
             }
             Self::Events => Frame::data(api::closing(failure)),
         }
+    }
+}
+
+/// How long a stream may go on after the end of its credentials. Its client reads in that time why it ends.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// The gRPC calls that answer with a stream for as long as the client wants. Other answers are complete by themselves.
+const STREAMS: [&str; 4] = [
+    "/tenure.v1.SessionService/Open",
+    "/tenure.v1.LockService/LeaseKeepAlive",
+    "/tenure.v1.LockService/Watch",
+    "/tenure.v1.ElectionService/Observe",
+];
+
+/// Closes the connection of a stream that has not ended in time, until it is dropped.
+pub(super) struct StreamDeadline(AbortHandle);
+
+impl StreamDeadline {
+    /// The deadline of the response to a call of this path; none if the response is no stream.
+    pub(super) fn of(
+        path: &str,
+        response: &Response,
+        identity: &CallerIdentity,
+        caller: &Caller,
+    ) -> Option<Self> {
+        let is_stream = match StreamForm::of(response)? {
+            StreamForm::Grpc => STREAMS.contains(&path),
+            StreamForm::Events => true,
+        };
+        let (mut credentials, memory) = (identity.watch(), caller.memory().clone());
+        let ends = async move {
+            credentials.ended().await;
+            tokio::time::sleep(FAREWELL).await;
+            tracing::warn!("closes a connection whose client does not read that its credentials have ended");
+            memory.close();
+        };
+        is_stream.then(|| Self(tokio::spawn(ends).abort_handle()))
+    }
+}
+
+impl Drop for StreamDeadline {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -13,6 +13,7 @@ use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
 use tenure_wire::Failure;
 
+use super::ending::StreamDeadline;
 use super::grpc;
 use crate::dispatch::{Caller, Charge};
 
@@ -87,6 +88,8 @@ struct MeteredResponse<B> {
     caller: Caller,
     /// What a body of a known size counts for until it is read: it is in memory whether or not the client reads it.
     unread: Option<Charge>,
+    /// Ends a stream in time after its credentials.
+    _deadline: Option<StreamDeadline>,
 }
 
 /// A part of a response that is not written yet.
@@ -102,13 +105,13 @@ impl AsRef<[u8]> for Unwritten {
 }
 
 /// Meters the body of a response.
-pub(super) fn response<B>(body: B, caller: Caller) -> Body
+pub(super) fn response<B>(body: B, caller: Caller, deadline: Option<StreamDeadline>) -> Body
 where
     B: HttpBody<Data = Bytes, Error = axum::Error> + Send + Unpin + 'static,
 {
     let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
     let unread = size.filter(|size| *size >= LARGE).map(|size| caller.memory().charge(size));
-    Body::new(MeteredResponse { body, caller, unread })
+    Body::new(MeteredResponse { body, caller, unread, _deadline: deadline })
 }
 
 impl<B> HttpBody for MeteredResponse<B>
@@ -122,7 +125,7 @@ where
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Self { body, caller, unread } = &mut *self;
+        let Self { body, caller, unread, .. } = &mut *self;
         let frame = std::task::ready!(caller.enter(|| Pin::new(body).poll_frame(context)));
         let held = |bytes: Bytes| {
             if bytes.len() >= LARGE {

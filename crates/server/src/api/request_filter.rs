@@ -21,6 +21,7 @@ use tenure_types::Verb;
 use tenure_wire::Failure;
 use tower::Service;
 
+use super::ending::StreamDeadline;
 use super::{
     AllowedHosts, ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, console, ending, grpc,
     http as api, metered, ws,
@@ -195,7 +196,8 @@ impl Service<Request<Incoming>> for FilteredRouter {
         if let Some(failure) = connection.objection(&request) {
             return Either::Left(ready(Ok(connection.refuse(head, failure))));
         }
-        let ends_itself = head.uri.path().starts_with(SESSIONS);
+        let path = head.uri.path().to_owned();
+        let ends_itself = path.starts_with(SESSIONS);
         let upgrades = request.headers().contains_key(UPGRADE);
         let identity = match connection.identify(&request, &head, upgrades) {
             Ok(identity) => identity,
@@ -221,20 +223,25 @@ impl Service<Request<Incoming>> for FilteredRouter {
         let (connection, metered) = (connection.clone(), caller.clone());
         let answering = self.router.call(request);
         let answered = async move {
-            let response = match metered.identity() {
-                None => answering.await?,
-                Some(identity) => match ending::until_ended(identity, &metered, answering).await {
-                    Ok(response) if ends_itself => response?,
-                    Ok(response) => match ending::response(response?, identity) {
-                        Ok(stream) => {
-                            return Ok(stream.map(|body| metered::response(body, metered)));
-                        }
-                        Err(response) => response,
-                    },
-                    Err(failure) => connection.refuse(head, failure),
-                },
+            let Some(identity) = metered.identity() else {
+                let response = answering.await?;
+                return Ok(response.map(|body| metered::response(body, metered, None)));
             };
-            Ok(response.map(|body| metered::response(body, metered)))
+            let response = match ending::until_ended(identity, &metered, answering).await {
+                Ok(response) => response?,
+                Err(failure) => {
+                    let refused = connection.refuse(head, failure);
+                    return Ok(refused.map(|body| metered::response(body, metered, None)));
+                }
+            };
+            let deadline = StreamDeadline::of(&path, &response, identity, &metered);
+            if ends_itself {
+                return Ok(response.map(|body| metered::response(body, metered, deadline)));
+            }
+            Ok(match ending::response(response, identity) {
+                Ok(stream) => stream.map(|body| metered::response(body, metered, deadline)),
+                Err(whole) => whole.map(|body| metered::response(body, metered, None)),
+            })
         };
         Either::Right(Box::pin(caller.run(answered)))
     }

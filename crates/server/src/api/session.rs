@@ -352,6 +352,21 @@ impl SessionHandler {
     }
 }
 
+/// A session whose client does not read is not polled, so the end of its credentials may come to it only now.
+impl Drop for SessionHandler {
+    fn drop(&mut self) {
+        if self.ended_credentials.is_some() || self.credentials.check().is_ok() {
+            return;
+        }
+        self.session.credentials_ended(&mut self.outputs);
+        for output in self.outputs.drain(..) {
+            if let SessionOutput::Leave(places) = output {
+                self.dispatch.leave_places(self.who.clone(), places);
+            }
+        }
+    }
+}
+
 /// The refusal for a renewal with too many leases; the machine would refuse it too.
 fn too_many(request: &v1::Request) -> Option<Refusal> {
     let Some(v1::request::Command::Renew(it)) = &request.command else { return None };
