@@ -265,3 +265,25 @@ fn beyond_loopback_a_member_demands_tls_and_identity() {
     let key = std::fs::read_to_string(key).unwrap();
     assert_eq!(stage.ask("GET", "/v1/cluster", Some(key.trim_end()), "").0, 200);
 }
+
+#[test]
+fn an_address_that_presents_wrong_tokens_is_throttled_and_right_ones_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = alone::settings(dir.path());
+    let stage = Stage::start(dir, settings, None);
+    let (issuer, stranger) = (TokenIssuer::new(7), TokenIssuer::new(8));
+    stage.trust_issuer(IssuerKeys::Jwks(&issuer.jwks()));
+    stage.admit(&["ci:a"]);
+    let right = issuer.token("a", 3_600);
+    let status = |bearer: &str| stage.ask("GET", "/v1/limits", Some(bearer), "").0;
+    assert_eq!(status(&right), 200);
+    // Each is another token.
+    let mut seconds = 3_600;
+    wait("wrong tokens are not verified any more", || {
+        seconds += 1;
+        let status = status(&stranger.token("a", seconds));
+        assert!([401, 503].contains(&status), "{status}");
+        (status == 503).then_some(())
+    });
+    assert_eq!(status(&right), 200, "it was right before");
+}

@@ -3,7 +3,7 @@
 //! While an address has presented too many different wrong credentials, the member refuses its credentials without a
 //! check: a check of a token takes far longer than a refusal. Credentials that were right from this address are checked
 //! all the same, so clients that work are not shut out by another one behind the same address. A client that repeats
-//! one wrong key guesses nothing, and counts once.
+//! one wrong key guesses nothing, and counts once; it is checked a bounded number of times in a second.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -18,6 +18,8 @@ use crate::os;
 
 /// How many different wrong credentials an address may present in a second.
 const FAILURES_PER_SECOND: u64 = 20;
+/// How often an address may present wrong credentials again in a second, before these are refused without a check.
+const REPEATS_PER_SECOND: u64 = 200;
 /// How long its credentials are refused then.
 const REFUSED: Duration = Duration::from_secs(1);
 /// The most credentials that are remembered as right, and as wrong, for each address.
@@ -38,6 +40,7 @@ impl Fingerprint {
 #[derive(Default, Debug)]
 pub(crate) struct AuthThrottle {
     failures: RateLimit,
+    repeats: RateLimit,
     refused_until_us: AtomicU64,
     seen: Mutex<SeenCredentials>,
 }
@@ -65,8 +68,20 @@ impl AuthThrottle {
     /// Refuses credentials that are not to be checked now.
     pub(crate) fn check(&self, now_us: u64, credentials: Fingerprint) -> Result<(), Failure> {
         let left_us = self.refused_until_us.load(Ordering::Relaxed).saturating_sub(now_us);
-        if left_us == 0 || self.seen().right.contains(&credentials) {
+        let (is_right, is_wrong) = {
+            let seen = self.seen();
+            (seen.right.contains(&credentials), seen.wrong.contains(&credentials))
+        };
+        if is_right {
             return Ok(());
+        }
+        if left_us == 0 {
+            // They may have become right since.
+            let repeats = || self.repeats.take(now_us, REPEATS_PER_SECOND);
+            return match is_wrong.then(repeats) {
+                Some(Err(_)) => Err(Failure::Overloaded { retry_after_ms: 500 + os::random() % 500 }),
+                Some(Ok(_)) | None => Ok(()),
+            };
         }
         let retry_after_ms = left_us.div_ceil(1_000) + os::random() % 500;
         Err(Failure::Overloaded { retry_after_ms })
@@ -74,7 +89,12 @@ impl AuthThrottle {
 
     /// Counts wrong credentials.
     pub(crate) fn failed(&self, now_us: u64, credentials: Fingerprint) {
-        let is_new = remember(&mut self.seen().wrong, credentials);
+        let is_new = {
+            let mut seen = self.seen();
+            // A revoked key was right.
+            seen.right.retain(|right| *right != credentials);
+            remember(&mut seen.wrong, credentials)
+        };
         if is_new && self.failures.take(now_us, FAILURES_PER_SECOND).is_err() {
             self.refused_until_us.fetch_max(now_us + os::micros(REFUSED), Ordering::Relaxed);
         }
@@ -82,13 +102,16 @@ impl AuthThrottle {
 
     /// Remembers right credentials.
     pub(crate) fn succeeded(&self, credentials: Fingerprint) {
-        remember(&mut self.seen().right, credentials);
+        let mut seen = self.seen();
+        seen.wrong.retain(|wrong| *wrong != credentials);
+        remember(&mut seen.right, credentials);
     }
 
     /// Whether a new address would be treated alike.
     pub(crate) fn is_new(&self, now_us: u64) -> bool {
         let may_present = self.refused_until_us.load(Ordering::Relaxed) <= now_us;
-        may_present && self.failures.is_full(now_us) && self.seen().right.is_empty()
+        let rates = [&self.failures, &self.repeats];
+        may_present && rates.iter().all(|it| it.is_full(now_us)) && self.seen().right.is_empty()
     }
 
     fn seen(&self) -> MutexGuard<'_, SeenCredentials> {
@@ -119,6 +142,22 @@ mod tests {
         now_us += os::micros(REFUSED);
         assert!(throttle.check(now_us, wrong).is_ok());
         assert!(!throttle.is_new(now_us), "what was right is remembered");
+    }
+
+    #[test]
+    fn wrong_credentials_that_are_repeated_are_checked_a_bounded_number_of_times() {
+        let (throttle, now_us) = (AuthThrottle::default(), 1_000_000);
+        let (wrong, right) = (Fingerprint::of(b"wrong"), Fingerprint::of(b"right"));
+        throttle.succeeded(right);
+        throttle.failed(now_us, wrong);
+        let checked = (0..10_000).filter(|_| throttle.check(now_us, wrong).is_ok()).count();
+        assert!((1..=2 * REPEATS_PER_SECOND as usize).contains(&checked), "{checked}");
+        assert!(throttle.check(now_us, right).is_ok());
+        assert!(throttle.check(now_us, Fingerprint::of(b"new")).is_ok());
+        assert!(throttle.check(now_us + 1_000_000, wrong).is_ok(), "they may be right by now");
+        throttle.failed(now_us, right);
+        let checked = (0..10_000).filter(|_| throttle.check(now_us, right).is_ok()).count();
+        assert!(checked <= 2 * REPEATS_PER_SECOND as usize, "a revoked key is no longer right: {checked}");
     }
 
     #[test]
