@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tenure_core::access::{AccessChange, MEMBER, NewCredential, NewPrincipal, NewRule};
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_server::{MemberHandle, ServerSettings, os};
+use tenure_server::{MemberHandle, RunningServer, ServerSettings, os};
 use tenure_types::{Quotas, Verb, VerbSet};
 use tonic::transport::{Channel, Endpoint};
 
@@ -17,6 +17,7 @@ use super::callers::{self, CallerWay, Credentials, Signers};
 use crate::alone::{self, Alone};
 use crate::bounded::{DEADLINE, wait};
 use crate::client::{Client, Reply};
+use crate::support;
 
 /// Stands in everything that the owner writes and that only a reader may learn: client names, metadata, values.
 pub(super) const HIDDEN: &str = "hidden";
@@ -108,6 +109,8 @@ impl Column {
 /// A member with identity, and the credentials of each column.
 pub(super) struct MatrixMember {
     pub(super) member: Alone,
+    /// The other members, if it is a follower.
+    others: Vec<RunningServer>,
     pub(super) http: Client,
     pub(super) credentials: Credentials,
     ways: Vec<(Column, CallerWay)>,
@@ -147,6 +150,12 @@ impl Row {
     }
 }
 
+impl Drop for MatrixMember {
+    fn drop(&mut self) {
+        self.others.iter().for_each(RunningServer::stop);
+    }
+}
+
 impl MatrixMember {
     pub(super) fn new(credentials: Credentials) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -157,12 +166,43 @@ impl MatrixMember {
         let member = Alone::run(dir, settings);
         let handle = &member.running.member;
         wait("it leads", || handle.read(DEADLINE, |_| ()).ok());
+        Self::with(member, Vec::new(), credentials, signers.as_ref())
+    }
+
+    /// A follower of a cluster of three, whose callers have API keys.
+    pub(super) fn follower() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, mut others) = support::found(dir.path(), 3);
+        let at = (support::leader(&others) + 1) % 3;
+        let member = Alone::of(dir, others.remove(at));
+        let http = Client::new(member.running.clients, "http");
+        wait("it is ready", || (http.get("/readyz").status == 200).then_some(()));
+        let stage = Self::with(member, others, Credentials::Keys, None);
+        for (column, way) in &stage.ways {
+            let Some(bearer) = &way.bearer else { continue };
+            let status = if column.is_known() { 200 } else { 401 };
+            let ask = || http.ask("GET", "/v1/cluster", &[("Authorization", bearer)], b"").status;
+            wait("it knows the keys", || (ask() == status).then_some(()));
+        }
+        stage
+    }
+
+    fn with(
+        member: Alone,
+        others: Vec<RunningServer>,
+        credentials: Credentials,
+        signers: Option<&Signers>,
+    ) -> Self {
+        let handle = &member.running.member;
         enable(handle);
-        let ways = callers::ways(handle, member.running.clients, credentials, signers.as_ref());
+        let ways = callers::ways(handle, member.running.clients, credentials, signers);
         let right = ways.iter().find(|it| it.0 == Column::Right).unwrap();
         let http = Client::new(right.1.at, "http");
-        let mut stage =
-            Self { member, http, credentials, ways, limit: (String::new(), 0), level: 0 };
+        let (limit, level) = ((String::new(), 0), 0);
+        let mut stage = Self { member, others, http, credentials, ways, limit, level };
+        wait("it knows the owner", || {
+            (stage.owner("GET", "/v1/limits", &Value::Null).status == 200).then_some(())
+        });
         let limits = stage.owner("GET", "/v1/limits", &Value::Null).ok();
         let first = &limits["limits"][0];
         stage.limit =
@@ -170,6 +210,11 @@ impl MatrixMember {
         let access = stage.owner("GET", "/v1/access", &Value::Null).ok();
         stage.level = access["level"].as_u64().unwrap().try_into().unwrap();
         stage
+    }
+
+    /// Whether it is the only member of its cluster.
+    pub(super) fn is_alone(&self) -> bool {
+        self.others.is_empty()
     }
 
     fn way(&self, column: Column) -> &CallerWay {
