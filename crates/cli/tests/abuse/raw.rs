@@ -1,5 +1,6 @@
 //! Builds and parses raw HTTP bytes: no library sends what these tests send.
 
+use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
@@ -40,10 +41,32 @@ pub(crate) fn header(name: &str, value: &str) -> Vec<u8> {
     out
 }
 
+thread_local! {
+    static BEARER: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Has this thread send these credentials with all its requests.
+pub(crate) fn set_bearer(bearer: Option<String>) {
+    BEARER.set(bearer);
+}
+
+/// The credentials of this thread.
+pub(crate) fn bearer() -> Option<String> {
+    BEARER.with_borrow(Clone::clone)
+}
+
+/// Its credentials as a line of HTTP/1.1; nothing if it has none.
+pub(crate) fn bearer_line() -> String {
+    bearer().map(|bearer| format!("Authorization: {bearer}\r\n")).unwrap_or_default()
+}
+
 /// Builds the headers of a request.
 pub(crate) fn request(method: &str, host: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let all = [(":method", method), (":scheme", "http"), (":authority", host), (":path", path)];
-    all.iter().chain(more).flat_map(|(name, value)| header(name, value)).collect()
+    let bearer = bearer();
+    let bearer = bearer.as_deref().map(|bearer| ("authorization", bearer));
+    let all = all.iter().chain(more).chain(&bearer);
+    all.flat_map(|(name, value)| header(name, value)).collect()
 }
 
 /// Reads frames until one of this kind arrives; `None` when the connection is over.

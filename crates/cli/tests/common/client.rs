@@ -30,6 +30,7 @@ pub(crate) struct Client {
     /// The address of the loopback network to connect from, if the system is not to choose.
     from: Option<Ipv4Addr>,
     connection: Option<Connection>,
+    bearer: Option<String>,
 }
 
 /// The value of `name=value` in an answer.
@@ -48,7 +49,12 @@ pub(crate) fn number(answer: &str, name: &str) -> u64 {
 impl Client {
     /// A client of these members that waits this long for an answer.
     pub(crate) fn new(members: Vec<SocketAddr>, answer_timeout: Duration) -> Self {
-        Self { members, at: 0, answer_timeout, from: None, connection: None }
+        Self { members, at: 0, answer_timeout, from: None, connection: None, bearer: None }
+    }
+
+    /// Sends these credentials with every command.
+    pub(crate) fn with_bearer(self, bearer: Option<String>) -> Self {
+        Self { bearer, ..self }
     }
 
     /// Begins with this member, and with the next if it fails.
@@ -113,7 +119,7 @@ impl Client {
                 Some(from) => Connection::open_from(from, to, self.answer_timeout),
                 None => Connection::open(to, None, self.answer_timeout),
             };
-            self.connection = Some(opened.ok()?);
+            self.connection = Some(opened.ok()?.with_bearer(self.bearer.clone()));
         }
         let connection = self.connection.as_mut()?;
         let answer = connection.call(&words::call(line, self.answer_timeout)).ok()?;

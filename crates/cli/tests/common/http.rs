@@ -29,6 +29,8 @@ pub(crate) struct Answer {
 pub(crate) struct Connection {
     to: SocketAddr,
     stream: BufReader<Box<dyn Transport>>,
+    /// The value of the header `authorization`; none for a caller without credentials.
+    bearer: Option<String>,
 }
 
 /// What carries the bytes of a connection.
@@ -54,7 +56,7 @@ impl Connection {
         answer_timeout: Duration,
     ) -> io::Result<Self> {
         let stream = Dialled::dial(&to.to_string(), trust, answer_timeout)?;
-        Ok(Self { to, stream: BufReader::new(Box::new(stream)) })
+        Ok(Self { to, stream: BufReader::new(Box::new(stream)), bearer: None })
     }
 
     /// Connects from an address of the loopback network, in plain text.
@@ -66,7 +68,12 @@ impl Connection {
         let stream = connect_from(from, to)?;
         stream.set_read_timeout(Some(answer_timeout))?;
         stream.set_write_timeout(Some(answer_timeout))?;
-        Ok(Self { to, stream: BufReader::new(Box::new(stream)) })
+        Ok(Self { to, stream: BufReader::new(Box::new(stream)), bearer: None })
+    }
+
+    /// Sends these credentials with every request.
+    pub(crate) fn with_bearer(self, bearer: Option<String>) -> Self {
+        Self { bearer, ..self }
     }
 
     /// Sends one request and reads one response. After an error the connection is unusable.
@@ -79,6 +86,9 @@ impl Connection {
     pub(crate) fn send(&mut self, call: &Call) -> io::Result<()> {
         let Call { verb, path, key, body } = call;
         let mut request = format!("{verb} {path} HTTP/1.1\r\nHost: {}\r\n", self.to);
+        if let Some(bearer) = &self.bearer {
+            request.push_str(&format!("Authorization: {bearer}\r\n"));
+        }
         if let Some(key) = key {
             request.push_str(&format!("Idempotency-Key: {key}\r\n"));
         }

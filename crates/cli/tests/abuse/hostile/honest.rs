@@ -106,8 +106,16 @@ pub(crate) struct Honest {
 impl Honest {
     /// Grants all leases, then starts the clients.
     pub(crate) fn start(members: &[SocketAddr], crowd: Crowd) -> Self {
+        Self::start_as(None, members, crowd)
+    }
+
+    /// Does the same with these credentials.
+    pub(crate) fn start_as(bearer: Option<&str>, members: &[SocketAddr], crowd: Crowd) -> Self {
         let results = Arc::new(HonestResults::default());
-        grant(members, crowd);
+        let client = |members: &[SocketAddr], network, number| {
+            client(members, network, number).with_bearer(bearer.map(str::to_owned))
+        };
+        grant(|granter| client(members, GRANTERS_FROM, granter), crowd);
         let mut threads = Vec::new();
         for number in 0..crowd.clients {
             let (client, results) = (client(members, WORKERS_FROM, number), results.clone());
@@ -143,10 +151,10 @@ fn client(members: &[SocketAddr], network: u8, number: u64) -> Client {
     client.prefer(usize::try_from(number).unwrap())
 }
 
-fn grant(members: &[SocketAddr], crowd: Crowd) {
+fn grant(client: impl Fn(u64) -> Client, crowd: Crowd) {
     std::thread::scope(|scope| {
         for granter in 0..GRANTERS {
-            let mut client = client(members, GRANTERS_FROM, granter);
+            let mut client = client(granter);
             scope.spawn(move || {
                 for number in (granter..crowd.leases).step_by(usize::try_from(GRANTERS).unwrap()) {
                     let (id, ttl_ms) = (KEPT + number, crowd.ttl.as_millis());

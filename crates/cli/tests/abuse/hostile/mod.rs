@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use tenure_server::os;
 
-use attacks::{ATTACKS, Attack};
+use crate::raw;
+use attacks::{ATTACKS, Attack, OF_STRANGERS};
 use flood::Round;
 use honest::{Crowd, Honest, HonestResults};
 use stage::AttackedCluster;
@@ -90,6 +91,8 @@ struct Theatre<'a> {
     found: Mutex<Vec<String>>,
     /// How many leases the honest clients have.
     leases: u64,
+    /// The credentials of the attackers.
+    bearer: Option<String>,
 }
 
 impl Theatre<'_> {
@@ -105,7 +108,9 @@ impl Theatre<'_> {
                 let (stage, found) = (self.stage, &self.found);
                 let round = Round { stage, target: &target, until_us, from, found };
                 let sum = &attackers_us;
+                let bearer = self.bearer.clone();
                 scope.spawn(move || {
+                    raw::set_bearer(bearer);
                     let before_us = cpu::thread_us();
                     (attack.run)(&round);
                     *sum.lock().unwrap() += cpu::thread_us() - before_us;
@@ -229,6 +234,7 @@ fn honest_clients_keep_their_leases_under_every_attack() {
         results: &honest.results,
         found: Mutex::default(),
         leases: clients + leases,
+        bearer: None,
     };
     let totals = match seconds {
         Some(seconds) => Some(campaign(&theatre, Duration::from_secs(seconds))),
@@ -265,4 +271,37 @@ fn honest_clients_keep_their_leases_under_every_attack() {
         results.refused(),
     );
     assert!(violations == 0, "{all:#?}, {grown_kb} KiB more of {BUDGET_KB}\n{}", stage.logs());
+}
+
+/// Strangers attack without credentials, then another team does with its own. Neither disturbs the honest clients, whose
+/// principal has its own quotas.
+#[test]
+fn with_identity_honest_clients_keep_their_leases_under_attacks_of_strangers_and_of_another_team() {
+    os::raise_open_files();
+    let (clients, leases) = (8, 200);
+    let mut stage = Stage::start(3);
+    let keys = stage.enable_identity();
+    let crowd = Crowd { clients, leases, ttl: Duration::from_secs(15) };
+    let honest = Honest::start_as(Some(&keys.honest), &stage.addresses(), crowd);
+    let (mut found, mut attacks) = (Vec::new(), 0);
+    for bearer in [None, Some(keys.team)] {
+        let of_strangers = if bearer.is_none() { OF_STRANGERS } else { &[] };
+        let all: Vec<Attack> = of_strangers.iter().chain(ATTACKS).copied().collect();
+        attacks += all.len();
+        let results = &honest.results;
+        let leases = clients + leases;
+        let theatre =
+            Theatre { stage: &stage, results, found: Mutex::default(), leases, bearer };
+        for group in all.chunks(GROUP) {
+            theatre.attack(group, Duration::from_millis(400));
+        }
+        found.extend(theatre.found.into_inner().unwrap());
+    }
+    let results = honest.stop();
+    found.extend(results.wrong());
+    found.extend(stage.complaints());
+    let (grown_kb, lost, cycles) = (stage.grown_kb(), results.lost(), results.cycles());
+    println!("hostile with identity: attacks={attacks} lost={lost} cycles={cycles} grown_kb={grown_kb}");
+    assert!(found.is_empty() && lost == 0, "{lost} leases were lost: {found:#?}\n{}", stage.logs());
+    assert!(cycles > 0 && grown_kb <= BUDGET_KB, "{cycles} cycles, {grown_kb} KiB more");
 }

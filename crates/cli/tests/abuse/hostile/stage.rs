@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::cpu;
+use crate::common::client::{Client, ClientReply};
 use crate::common::http::{Call, Connection, connect_from};
 use crate::common::{TENURE, ask, field, free_port, wait};
 
@@ -25,6 +26,15 @@ pub(crate) struct AttackedCluster {
     members: Vec<Member>,
     before_kb: u64,
     dir: tempfile::TempDir,
+    /// The credentials of an operator, once identity is enabled.
+    operator: Option<String>,
+}
+
+/// The credentials of callers, once identity is enabled.
+pub(crate) struct StageKeys {
+    pub(crate) honest: String,
+    /// Another team, which may take locks, write keys and watch as the honest clients may.
+    pub(crate) team: String,
 }
 
 struct Member {
@@ -62,7 +72,7 @@ impl AttackedCluster {
         let listed = listed.collect::<Vec<_>>().join(",");
         let members = ports.iter().enumerate();
         let members = members.map(|(at, it)| Member::start(dir.path(), at, *it, &listed)).collect();
-        let mut stage = Self { members, before_kb: 0, dir };
+        let mut stage = Self { members, before_kb: 0, dir, operator: None };
         let port = stage.target().leader.port();
         for key in 0..LARGE_KEYS {
             let value = "v".repeat(LARGE_BYTES);
@@ -77,13 +87,13 @@ impl AttackedCluster {
     pub(crate) fn target(&self) -> Target {
         let leader = wait("a member leads", || {
             self.members.iter().position(|it| {
-                ask(it.clients, "status").is_some_and(|it| it.contains("serving=true"))
+                self.ask(it.clients, "status").is_some_and(|it| it.contains("serving=true"))
             })
         });
         let here = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let follower = &self.members[(leader + 1) % self.members.len()];
         let leader = &self.members[leader];
-        let status = wait("it tells its status", || ask(leader.clients, "status"));
+        let status = wait("it tells its status", || self.ask(leader.clients, "status"));
         let own = |name| field(&status, name).unwrap();
         let (cluster, epoch) = (own("cluster"), own("epoch"));
         let incarnation = own("incarnation");
@@ -103,7 +113,8 @@ impl AttackedCluster {
     /// How many leases the cluster has, as its leader counts them.
     pub(crate) fn leases(&self) -> Option<u64> {
         let call = Call { verb: "GET", path: "/metrics".to_owned(), key: None, body: None };
-        let mut connection = Connection::open(self.target().leader, None, METRICS).ok()?;
+        let connection = Connection::open(self.target().leader, None, METRICS).ok()?;
+        let mut connection = connection.with_bearer(self.operator.clone());
         let text = String::from_utf8(connection.call(&call).ok()?.body).ok()?;
         text.lines().find_map(|line| line.strip_prefix("tenure_leases "))?.parse().ok()
     }
@@ -131,14 +142,57 @@ impl AttackedCluster {
     /// What is wrong with a member, if anything is: it has ended, or does not answer.
     pub(crate) fn complaints(&mut self) -> Vec<String> {
         let mut all = Vec::new();
-        for (at, member) in self.members.iter_mut().enumerate() {
-            if let Some(ended) = member.child.try_wait().unwrap() {
+        for at in 0..self.members.len() {
+            if let Some(ended) = self.members[at].child.try_wait().unwrap() {
                 all.push(format!("m{at} has ended: {ended}"));
-            } else if ask(member.clients, "status").is_none() {
+            } else if self.ask(self.members[at].clients, "status").is_none() {
                 all.push(format!("m{at} does not answer"));
             }
         }
         all
+    }
+
+    /// Sends a command of the operator to a member.
+    fn ask(&self, port: u16, line: &str) -> Option<String> {
+        let to = (Ipv4Addr::LOCALHOST, port).into();
+        let mut client = Client::new(vec![to], METRICS).with_bearer(self.operator.clone());
+        match client.say(line) {
+            ClientReply::Ok(answer) => Some(answer),
+            ClientReply::Refused(_) | ClientReply::NotDone(_) | ClientReply::Unknown => None,
+        }
+    }
+
+    /// Whether a key exists.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        let answer = wait("a member answers", || self.ask(self.target().leader.port(), &format!("get {key}")));
+        !answer.contains("absent") && !answer.is_empty()
+    }
+
+    /// Enables identity.
+    pub(crate) fn enable_identity(&mut self) -> StageKeys {
+        let leader = self.target().leader;
+        let at = self.members.iter().position(|it| it.clients == leader.port()).unwrap();
+        let data = self.dir.path().join(format!("m{at}"));
+        let tenure = |key: &str, arguments: &[&str]| {
+            let mut command = Command::new(TENURE);
+            command.args(arguments).env_clear().env("TENURE_ADDR", leader.to_string());
+            let ran = command.env("TENURE_API_KEY", key).stdin(Stdio::null()).output().unwrap();
+            assert!(ran.status.success(), "{arguments:?}: {ran:?}");
+            String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+        };
+        let admin = tenure("", &["auth", "init", "--data-dir", data.to_str().unwrap()]);
+        let allow = "read,observe,acquire,keys,elect:";
+        tenure(&admin, &["auth", "role", "put", "team", "--allow", allow]);
+        let [honest, team] = ["honest", "team"].map(|name| {
+            tenure(&admin, &["auth", "principal", "put", name, "--role", "team"]);
+            format!("Bearer {}", tenure(&admin, &["auth", "key", "create", name]))
+        });
+        tenure(&admin, &["auth", "enable"]);
+        self.operator = Some(format!("Bearer {admin}"));
+        let all = self.addresses();
+        let knows = |at: &SocketAddr| self.ask(at.port(), "status").is_some();
+        wait("all members know the operator", || all.iter().all(knows).then_some(()));
+        StageKeys { honest, team }
     }
 
     /// The last lines that each member logged.

@@ -7,6 +7,7 @@ mod sessions;
 mod slow;
 mod sockets;
 mod state;
+mod strangers;
 mod watches;
 
 use super::flood::Round;
@@ -79,4 +80,15 @@ pub(crate) const ATTACKS: &[Attack] = attacks! {
     "forged frames of members" members::forged_frames;
     "endless frames of members" members::endless_frames;
     "a stuck log" members::stuck_log;
+};
+
+/// Attacks of callers that no member knows.
+pub(crate) const OF_STRANGERS: &[Attack] = attacks! {
+    "guessed keys" strangers::guessed_keys;
+    "one wrong key" strangers::one_wrong_key;
+    "wrong tokens" strangers::wrong_tokens;
+    "calls as other methods" strangers::other_methods;
+    "probes" strangers::probes;
+    "sessions without credentials" strangers::sessions;
+    "sockets without credentials" strangers::sockets;
 };

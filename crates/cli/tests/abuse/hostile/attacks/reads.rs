@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::sockets::upgrade;
 use crate::hostile::flood::{Reads, Round, flood};
+use crate::raw::bearer_line;
 
 /// How many connections one attack has.
 const CONNECTIONS: usize = 8;
@@ -12,13 +13,14 @@ const CONNECTIONS: usize = 8;
 const ANSWER: Duration = Duration::from_secs(10);
 
 fn get(host: &str, path: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{}\r\n", bearer_line()).into_bytes()
 }
 
 fn post(host: &str, path: &str, body: &str) -> Vec<u8> {
     format!(
         "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n{body}",
+         {}Content-Length: {}\r\n\r\n{body}",
+        bearer_line(),
         body.len()
     )
     .into_bytes()
@@ -120,7 +122,9 @@ pub(super) fn foreign_pages(round: &Round<'_>) {
             stream.set_read_timeout(Some(ANSWER)).unwrap();
             let mut status = [0; 12];
             let answered = stream.write_all(request).and_then(|()| stream.read_exact(&mut status));
-            if answered.is_ok() && &status != b"HTTP/1.1 403" {
+            // A page that shows no credentials is refused for that reason, once identity is enabled.
+            let refused = [b"HTTP/1.1 403", b"HTTP/1.1 401"];
+            if answered.is_ok() && !refused.contains(&&status) {
                 let asked = String::from_utf8_lossy(request);
                 let status = String::from_utf8_lossy(&status);
                 round.complain(format!("a foreign page got {status:?} for {asked:?}"));

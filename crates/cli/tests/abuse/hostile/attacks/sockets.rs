@@ -1,6 +1,7 @@
 //! Attacks WebSockets.
 
 use crate::hostile::flood::{Reads, Round, flood};
+use crate::raw::bearer_line;
 
 const TEXT: u8 = 1;
 const CONTINUED: u8 = 0;
@@ -13,7 +14,8 @@ const SOCKETS: usize = 4;
 pub(super) fn upgrade(host: &str, path: &str, more: &str) -> Vec<u8> {
     let text = format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{}{more}\r\n",
+        bearer_line()
     );
     text.into_bytes()
 }
