@@ -18,10 +18,11 @@ export async function stage(binary, opens) {
   const client = new Client(cluster.url(), undefined, fetchKnown);
   // The certificate stands for an administrator; a key of another principal that may read.
   const all = ['read', 'observe', 'acquire', 'elect', 'keys', 'force', 'operate', 'administer', 'sign'];
-  await client.principal('operator', [{ verbs: all, prefix: '' }]);
-  const reader = await client.principal('reader', [{ verbs: ['read', 'observe'], prefix: '' }]);
-  await client.ask('PUT', '/v1/access/certificate-rules/ops', { pattern: 'dns:ops.example', principal: 'operator' });
-  await client.ask('PUT', '/v1/access/identity', { enabled: true });
+  const local = cluster.administrator();
+  await local.principal('operator', [{ verbs: all, prefix: '' }]);
+  const reader = await local.principal('reader', [{ verbs: ['read', 'observe'], prefix: '' }]);
+  await local.ask('PUT', '/v1/access/certificate-rules/ops', { pattern: 'dns:ops.example', principal: 'operator' });
+  await local.ask('PUT', '/v1/access/identity', { enabled: true });
   return { cluster, client, known, unknown, reader };
 }
 

@@ -126,7 +126,7 @@ export class Cluster {
   /** A client with the key of a member's local administrator. */
   administrator(member = this.members[0]) {
     const key = readFileSync(join(this.dir, member.name, 'admin.key'), 'utf8').trim();
-    return new Client(this.url(member), key);
+    return new Client(this.url(member), key, this.fetch);
   }
 
   async kill(member) {

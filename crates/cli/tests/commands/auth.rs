@@ -283,7 +283,8 @@ fn on_its_machine(command: &str, (name, clients, _): (&str, u16, u16)) -> String
 #[test]
 fn a_change_based_on_what_is_no_longer_so_is_refused_and_additions_are_merged() {
     let member = Member::found("versions");
-    let ok = |arguments: &[&str]| ok(&member, "", arguments);
+    let local = local_key(&member);
+    let ok = |arguments: &[&str]| ok(&member, &local, arguments);
     for role in ["a", "b"] {
         ok(&["auth", "role", "put", role, "--allow", &format!("read:{role}/")]);
     }
@@ -293,7 +294,7 @@ fn a_change_based_on_what_is_no_longer_so_is_refused_and_additions_are_merged() 
     let merged = ok(&["auth", "principal", "put", "ci", "--add-role", "b", "--quota", "leases=5"]);
     assert!(merged.contains("roles     a, b\nquotas    leases=5\n"), "{merged}");
     let old = ["auth", "principal", "put", "ci", "--no-roles", "--if-version", seen];
-    let refused = with(&member, "", &old);
+    let refused = with(&member, &local, &old);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.err.contains("another call has changed it meanwhile"), "{refused:?}");
     assert!(refused.err.contains("tenure auth principal show ci"), "{refused:?}");
@@ -304,7 +305,7 @@ fn a_change_based_on_what_is_no_longer_so_is_refused_and_additions_are_merged() 
     let put = |version: &str, prefix: &str| {
         let allow = format!("read:{prefix}");
         let put = ["auth", "role", "put", "a", "--allow", &allow, "--if-version", version];
-        with(&member, "", &put)
+        with(&member, &local, &put)
     };
     let version = role["version"].as_str().unwrap();
     assert_eq!(put(version, "x/").code, 0);
@@ -366,11 +367,12 @@ fn a_command_that_a_quota_refuses_names_who_set_it_and_how_far_over_it_is() {
 #[test]
 fn a_command_that_a_rate_refuses_names_the_quota_and_an_operator_raises_it() {
     let member = Member::found("rate");
-    ok(&member, "", &["auth", "quota", "set", "requests_per_second=0"]);
+    let local = local_key(&member);
+    ok(&member, &local, &["auth", "quota", "set", "requests_per_second=0"]);
     let refused = with(&member, "", &["lease", "grant", "--ttl", "60s"]);
     assert!(refused.err.contains("quota `requests_per_second`"), "{refused:?}");
     assert!(refused.code != 0 && refused.err.contains("effect   none"), "{refused:?}");
-    ok(&member, "", &["auth", "quota", "set", "requests_per_second=none"]);
+    ok(&member, &local, &["auth", "quota", "set", "requests_per_second=none"]);
     ok(&member, "", &["lease", "grant", "--ttl", "60s"]);
 }
 

@@ -96,7 +96,6 @@ async fn an_acquire_that_a_rate_refuses_to_the_end_reports_the_refusal() {
     let member = Alone::start();
     let client = member.client("a").await;
     let lease = client.lease(TIMEOUT).await.unwrap();
-    let at = member.running.clients;
     tokio::task::block_in_place(|| set_quotas(&member, r#"{"requests_per_second": 0}"#));
     let is_refused = |it: &Result<tenure::Guard, Error>| match it {
         Err(Error::Failed { reason, .. }) => reason == "QUOTA",

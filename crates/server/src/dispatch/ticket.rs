@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_core::request::{Command, Hold, LeaseRef};
+use tenure_core::request::{Command, Expect, Hold, LeaseRef};
 use tenure_types::{Refusal, Revision, Token, Verb};
 use tenure_wire::{Failure, v1};
 
@@ -14,6 +14,9 @@ use crate::ticket::{
 
 /// How long a request for the keys waits for a quorum before it gets the keys that this member knows.
 const KEYS_WITHIN: Duration = Duration::from_secs(2);
+
+/// A key of the cluster's own that is never written.
+const CLOCK: &str = "tenure/clock";
 
 /// A ticket, the id of the key that signed it, and the revision at which the grant was confirmed.
 pub(crate) struct Signed {
@@ -166,9 +169,11 @@ impl Dispatch {
 
     /// Moves the machine's clock up to the leader's: it stands still while no entry is written.
     pub(crate) async fn move_clock(&self, within: Duration) -> Result<(), v1::Error> {
-        // A renewal of no lease changes nothing, but its entry carries the leader's clock.
-        self.run_own(Command::Renew(Vec::new()), within).await?;
-        Ok(())
+        // A delete of a key that never exists changes nothing, but its entry carries the leader's clock. The command must
+        // be one that a member may run: the leader authorises what it gets from others.
+        let delete = Command::Delete { key: CLOCK, expect: Expect::Any, guard: None };
+        let outcome = self.run_own(delete, within).await?;
+        outcome.result.map(drop).map_err(|refusal| v1::Error::from(&refusal))
     }
 
     /// Reads the keys, and the machine's clock after it was moved, so that an overlap is counted from now.

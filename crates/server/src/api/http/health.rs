@@ -189,33 +189,33 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
+    use futures_util::future::join_all;
     use tokio::sync::Semaphore;
 
     use super::*;
 
     #[tokio::test]
     async fn probes_that_come_while_a_check_runs_share_it() {
-        let (checks, gate) = (Arc::new(ReadinessChecks::default()), Arc::new(Semaphore::new(0)));
+        let (checks, gate) = (ReadinessChecks::default(), Arc::new(Semaphore::new(0)));
         let probe = || {
-            let (checks, gate) = (checks.clone(), gate.clone());
-            tokio::spawn(async move {
-                let check = async move {
+            let gate = gate.clone();
+            checks.join(move || {
+                async move {
                     let _ = gate.acquire().await;
                     Readiness::Ready { lag: 0, revision: Revision(7) }
-                };
-                checks.join(|| check.boxed()).await
+                }
+                .boxed()
             })
         };
-        let many: Vec<_> = (0..1_000).map(|_| probe()).collect();
-        tokio::task::yield_now().await;
-        gate.add_permits(1_000);
-        for one in many {
-            let found = one.await.unwrap();
-            assert!(matches!(found, Readiness::Ready { lag: 0, revision: Revision(7) }));
-        }
+        let opens = async { gate.add_permits(1) };
+        let (found, ()) = tokio::join!(join_all((0..1_000).map(|_| probe())), opens);
+        let is_ready = |it: &Readiness| {
+            matches!(it, Readiness::Ready { lag: 0, revision: Revision(7) })
+        };
+        assert!(found.len() == 1_000 && found.iter().all(is_ready));
         assert_eq!(checks.begun.load(Ordering::Relaxed), 1);
         // A probe after the end of the check begins the next one.
-        probe().await.unwrap();
+        probe().await;
         assert_eq!(checks.begun.load(Ordering::Relaxed), 2);
     }
 }
