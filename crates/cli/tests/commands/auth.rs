@@ -315,10 +315,10 @@ fn a_change_based_on_what_is_no_longer_so_is_refused_and_additions_are_merged() 
     // Changes at the same time are merged.
     std::thread::scope(|scope| {
         for quota in ["leases=7", "places=8", "locks=9", "keys=10"] {
-            let member = &member;
+            let (member, local) = (&member, &local);
             scope.spawn(move || {
                 let put = ["auth", "principal", "put", "ci", "--quota", quota];
-                assert_eq!(with(member, "", &put).code, 0);
+                assert_eq!(with(member, local, &put).code, 0);
             });
         }
     });

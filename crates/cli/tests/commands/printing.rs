@@ -1,8 +1,6 @@
 //! Tests how much commands print: `--quiet`, `--no-header`, and the words of `--output`.
 
-use crate::stage::{
-    Live, Member, Ran, at, command, ended, json, lease, objects, ok, run, wait,
-};
+use crate::stage::{Live, Member, Ran, at, command, ended, json, lease, objects, ok, run, wait};
 
 #[test]
 fn a_quiet_list_is_names_and_a_table_can_do_without_its_header() {

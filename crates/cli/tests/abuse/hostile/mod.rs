@@ -290,8 +290,7 @@ fn with_identity_honest_clients_keep_their_leases_under_attacks_of_strangers_and
         attacks += all.len();
         let results = &honest.results;
         let leases = clients + leases;
-        let theatre =
-            Theatre { stage: &stage, results, found: Mutex::default(), leases, bearer };
+        let theatre = Theatre { stage: &stage, results, found: Mutex::default(), leases, bearer };
         for group in all.chunks(GROUP) {
             theatre.attack(group, Duration::from_millis(400));
         }
@@ -301,7 +300,9 @@ fn with_identity_honest_clients_keep_their_leases_under_attacks_of_strangers_and
     found.extend(results.wrong());
     found.extend(stage.complaints());
     let (grown_kb, lost, cycles) = (stage.grown_kb(), results.lost(), results.cycles());
-    println!("hostile with identity: attacks={attacks} lost={lost} cycles={cycles} grown_kb={grown_kb}");
+    println!(
+        "hostile with identity: attacks={attacks} lost={lost} cycles={cycles} grown_kb={grown_kb}"
+    );
     assert!(found.is_empty() && lost == 0, "{lost} leases were lost: {found:#?}\n{}", stage.logs());
     assert!(cycles > 0 && grown_kb <= BUDGET_KB, "{cycles} cycles, {grown_kb} KiB more");
 }

@@ -164,7 +164,9 @@ impl AttackedCluster {
 
     /// Whether a key exists.
     pub(crate) fn has_key(&self, key: &str) -> bool {
-        let answer = wait("a member answers", || self.ask(self.target().leader.port(), &format!("get {key}")));
+        let answer = wait("a member answers", || {
+            self.ask(self.target().leader.port(), &format!("get {key}"))
+        });
         !answer.contains("absent") && !answer.is_empty()
     }
 

@@ -65,7 +65,9 @@ pub(super) fn other_methods(round: &Round<'_>) {
 /// Asks whether the member is ready, again and again.
 pub(super) fn probes(round: &Round<'_>) {
     let probe = format!("GET /readyz HTTP/1.1\r\nHost: {}\r\n\r\n", round.host()).repeat(16);
-    flood(round, round.target.follower, CONNECTIONS, Reads::All, b"", |_| probe.clone().into_bytes());
+    flood(round, round.target.follower, CONNECTIONS, Reads::All, b"", |_| {
+        probe.clone().into_bytes()
+    });
 }
 
 /// Opens sessions, and sends a request before the refusal comes.
