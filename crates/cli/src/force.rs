@@ -186,7 +186,8 @@ async fn successor(
         if let Some(holder) = others.filter(held).max_by_key(|it| it.token) {
             return Ok(Next::Holder(output::clean(&holder.client), holder.token));
         }
-        if !view.holders.iter().any(|it| it.token == token) && view.waiting == 0 {
+        let is_gone = !view.holders.iter().any(|it| it.token == token) && view.more_holders == 0;
+        if is_gone && view.waiting == 0 {
             return Ok(Next::Free);
         }
         if Instant::now() >= until {

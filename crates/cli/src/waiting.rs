@@ -247,7 +247,7 @@ pub(crate) fn client_words(client: &str) -> String {
 /// How many slots of a semaphore are free; `None` if none is, or for another lock.
 pub(crate) fn free_slots(explained: &Explanation) -> Option<String> {
     let lock = explained.lock.as_ref()?;
-    let (slots, held) = (u64::from(lock.slots?), lock.holders.len() as u64);
+    let (slots, held) = (u64::from(lock.slots?), lock.holders.len() as u64 + lock.more_holders);
     let granted = explained.quiet_ms.is_none() && explained.drained.is_none();
     let free = slots.checked_sub(held).filter(|free| *free > 0 && granted)?;
     // No request passes the first in the queue, so free slots are free for that request only.

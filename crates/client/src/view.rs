@@ -78,8 +78,10 @@ pub struct LockView {
     pub created: Revision,
     /// The revision at which its holders or metadata last changed.
     pub modified: Revision,
-    /// The holders, by slot or by token.
+    /// The holders, by slot or by token. At most 1,024, and fewer if they are large.
     pub holders: Vec<HolderView>,
+    /// How many holders are left out.
+    pub more_holders: u64,
     /// How many clients wait.
     pub waiting: u64,
 }
@@ -325,6 +327,7 @@ impl LockView {
             created: revision(it.created),
             modified: revision(it.modified),
             holders: it.holders.into_iter().filter_map(|it| HolderView::of(it, slots)).collect(),
+            more_holders: it.more_holders,
             waiting: it.waiting,
         }
     }

@@ -24,8 +24,11 @@ pub struct LockView {
     pub modified: Revision,
     /// How often its holders or metadata changed.
     pub version: u64,
-    /// The grants in force, in the order of their slots or, without slots, of their tokens.
+    /// The grants in force, in the order of their slots or, without slots, of their tokens. At most 1,024, and fewer
+    /// if they are large.
     pub holders: Vec<HolderView>,
+    /// How many grants in force `holders` leaves out.
+    pub more_holders: u64,
     /// How many places are in the queue.
     pub waiting: u64,
 }

@@ -209,6 +209,8 @@ pub struct LockView {
     pub version: u64,
     #[prost(message, repeated, tag = "6")]
     pub holders: ::prost::alloc::vec::Vec<HolderView>,
+    #[prost(uint64, tag = "8")]
+    pub more_holders: u64,
     #[prost(uint64, tag = "7")]
     pub waiting: u64,
 }

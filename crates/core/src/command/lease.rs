@@ -163,7 +163,7 @@ impl Machine {
         lease
     }
 
-    pub(super) fn lease_grant(&self, slot: SlabIndex) -> LeaseGrant {
+    pub(crate) fn lease_grant(&self, slot: SlabIndex) -> LeaseGrant {
         let lease = self.leases.at(slot);
         LeaseGrant {
             id: lease.id,

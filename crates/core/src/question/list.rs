@@ -8,12 +8,19 @@ use core::ops::Bound;
 use tenure_types::{Handle, LeaseId, Mode, Name, PlaceNumber, Refusal, Revision};
 
 use crate::machine::Machine;
-use crate::outcome::Answer;
+use crate::outcome::{Answer, LeaseGrant};
 use crate::request::{Hold, LeaseRef};
 use crate::state::rank::ranked_ms;
 use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lease};
 use crate::state::slab::SlabIndex;
 use crate::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
+
+/// The most holders in the view of a lock: as many as a semaphore has slots by default.
+const HOLDERS_MAX: usize = 1_024;
+/// The bytes from which a view takes no further holder, and what each weighs beside its texts. Eight views are read at
+/// once for a page of a list, and a page has a mebibyte.
+const HOLDERS_BYTES: usize = 256 * 1024;
+const HOLDER_BYTES: usize = 128;
 
 /// The locks of a machine in the order of their names; see [`Machine::sorted_locks`].
 #[derive(Clone, Copy)]
@@ -154,17 +161,42 @@ impl Machine {
             .collect()
     }
 
+    /// What the grant of a live lease answered: its names and ttl, without what it holds.
+    pub fn grant_of_lease(&self, lease: LeaseRef) -> Option<LeaseGrant> {
+        self.live_lease(lease).ok().map(|slot| self.lease_grant(slot))
+    }
+
+    /// The grants in force of a lock that belong or belonged to a lease.
+    pub(super) fn holders_of_lease(&self, lock: SlabIndex, lease: LeaseId) -> Vec<HolderView> {
+        let is_its = |state: &GrantState| match state {
+            GrantState::Held(slot) => self.leases.at(*slot).id == lease,
+            GrantState::Over(over) => over.lease == lease,
+        };
+        let grants = self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants);
+        let its = grants.filter(|(_, grant)| is_its(&grant.state)).take(HOLDERS_MAX);
+        its.map(|(slot, _)| self.holder_view(slot)).collect()
+    }
+
     fn lock_view(&self, slot: SlabIndex) -> LockView {
         let lock = self.locks.at(slot);
-        let holders = lock.grants.iter::<IN_LOCK, _>(&self.grants);
+        let (mut holders, mut bytes) = (Vec::new(), 0);
+        for (slot, _) in lock.grants.iter::<IN_LOCK, _>(&self.grants) {
+            if holders.len() == HOLDERS_MAX || bytes >= HOLDERS_BYTES {
+                break;
+            }
+            let view = self.holder_view(slot);
+            bytes += HOLDER_BYTES + view.client.as_bytes().len() + view.metadata.len();
+            holders.push(view);
+        }
         LockView {
+            more_holders: u64::from(lock.grants.len) - holders.len() as u64,
             lock: lock.name.clone(),
             slots: lock.slots.map(core::num::NonZeroU32::get),
             sized: lock.sized,
             created: lock.created,
             modified: lock.modified,
             version: lock.version,
-            holders: holders.map(|(slot, _)| self.holder_view(slot)).collect(),
+            holders,
             waiting: u64::from(lock.queue.len),
         }
     }

@@ -84,8 +84,12 @@ impl Machine {
         let live = self.owners.leases(owner).filter(|slot| self.is_live(*slot));
         let mut own: Vec<_> = live.map(|slot| self.leases.at(slot).id).collect();
         own.retain(|id| after.is_none_or(|after| *id > after));
-        own.sort_unstable();
+        // A principal may have very many leases: only those of the page are sorted.
+        if let Some(last) = max.checked_sub(1).filter(|last| *last < own.len()) {
+            own.select_nth_unstable(last);
+        }
         own.truncate(max);
+        own.sort_unstable();
         own
     }
 
@@ -149,9 +153,10 @@ impl Machine {
         if whole {
             return Ok(explained.map(|it| Explanation::Whole(self.redacted(principal, it))));
         }
+        let own_holds =
+            self.lock_slot(lock).zip(id).map(|(lock, id)| self.holders_of_lease(lock, id));
+        let holders = own_holds.unwrap_or_default();
         let Explained { lock, own, quiet_ms, drained, .. } = explained.ok_or(Verb::Read)?;
-        let holders: Vec<_> =
-            lock.holders.into_iter().filter(|holder| Some(holder.lease) == id).collect();
         let own = own.map(|own| WaiterView { behind: None, ..own });
         if holders.is_empty() && own.is_none() {
             return Err(Verb::Read);

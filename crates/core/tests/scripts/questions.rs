@@ -1,5 +1,7 @@
 //! Tests the views of locks, queues and leases, and the explanation for a waiter.
 
+use tenure_core::Machine;
+
 use crate::script::{check, play};
 
 #[test]
@@ -242,4 +244,29 @@ fn a_lease_is_forgotten_once_it_has_ended_and_not_before_it_was_seen() {
     )
     .machine;
     assert!(!machine.has_forgotten(a) && machine.has_forgotten(b));
+}
+
+/// Plays a lock that so many leases share, each with this metadata.
+fn shared(holders: usize, metadata: &str) -> Machine {
+    let each =
+        |text: &dyn Fn(usize) -> String| (1..=holders).map(text).collect::<Vec<_>>().join(" + ");
+    let leases = each(&|at| format!("L{at} lease 60s"));
+    let locks = each(&|at| format!("L{at} lock data shared meta={metadata}"));
+    let (granted, held) = (each(&|_| "granted".into()), each(&|at| format!("held token={at}")));
+    let script = format!("0s  {leases}  {granted}\n0s  {locks}  {held}\n");
+    play(&script).machine
+}
+
+#[test]
+fn a_lock_with_very_many_holders_shows_a_part_of_them_and_how_many_more_there_are() {
+    let machine = shared(1_030, "m");
+    let shown = machine.lock("data").unwrap();
+    assert_eq!((shown.holders.len(), shown.more_holders), (1_024, 6));
+    let listed = machine.sorted_locks(usize::MAX).unwrap().locks("", None, 9);
+    assert_eq!(listed, [shown]);
+    // Fewer if they are large.
+    let machine = shared(200, &"m".repeat(4_000));
+    let shown = machine.lock("data").unwrap();
+    assert_eq!(shown.holders.len() + usize::try_from(shown.more_holders).unwrap(), 200);
+    assert!((60..70).contains(&shown.holders.len()), "{}", shown.holders.len());
 }

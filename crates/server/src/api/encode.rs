@@ -153,6 +153,7 @@ pub(crate) fn lock_view(view: &LockView) -> v1::LockView {
         modified: convert::revision(view.modified),
         version: view.version,
         holders: view.holders.iter().map(holder_view).collect(),
+        more_holders: view.more_holders,
         waiting: view.waiting,
     }
 }

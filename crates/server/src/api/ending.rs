@@ -85,7 +85,9 @@ impl StreamDeadline {
         let ends = async move {
             credentials.ended().await;
             tokio::time::sleep(FAREWELL).await;
-            tracing::warn!("closes a connection whose client does not read that its credentials have ended");
+            tracing::warn!(
+                "closes a connection whose client does not read that its credentials have ended"
+            );
             memory.close();
         };
         is_stream.then(|| Self(tokio::spawn(ends).abort_handle()))

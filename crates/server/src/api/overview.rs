@@ -202,7 +202,8 @@ impl Overview {
         self.count(lock);
         let listed = ListedLock {
             lock: name.to_owned(),
-            holders: view.holders.len(),
+            holders: view.holders.len()
+                + usize::try_from(view.more_holders).unwrap_or(usize::MAX / 2),
             holder: view.holders.into_iter().next(),
             first,
             waiting: view.waiting,

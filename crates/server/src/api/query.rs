@@ -200,8 +200,9 @@ pub(crate) async fn welcome(
     let (me, principal) = (dispatch.member().id(), who.clone());
     let ask = move |machine: &Machine| {
         let seen = named.iter().filter(|lease| machine.sees_lease(principal.name(), **lease));
-        let leases = seen.filter_map(|lease| machine.lease(*lease));
-        let leases: Vec<_> = leases.filter_map(|view| encode::lease_view(&view).lease).collect();
+        // A client names thousands of leases, and each may hold thousands of locks.
+        let leases = seen.filter_map(|lease| machine.grant_of_lease(*lease));
+        let leases: Vec<_> = leases.map(|grant| encode::lease(&grant)).collect();
         let name = tenure_node::directory::read(machine).remove(&me).map(|names| names.name);
         (leases, name, machine.epoch().get(), machine.level())
     };

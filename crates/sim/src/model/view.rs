@@ -21,6 +21,7 @@ impl Model {
             modified: lock.modified,
             version: lock.version,
             holders: self.grants_of(name).into_iter().map(|it| self.view_grant(it)).collect(),
+            more_holders: 0,
             waiting: self.queue_of(name).len() as u64,
         }
     }

@@ -36,6 +36,12 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
+/// Omits zero when serializing.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
 /// The id of a lease as messages have it, or 0 for none.
 fn lease_number(lease: Option<Decimal>, field: &'static str) -> Result<i64, crate::Failure> {
     let Some(Decimal(number)) = lease else { return Ok(0) };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::content::text_or_base64;
-use super::{Decimal, LockMode, Standing, is_false, signed};
+use super::{Decimal, LockMode, Standing, is_false, is_zero, signed};
 use crate::v1;
 
 /// The member that answers, and the revision that its answer is based on. In every answer.
@@ -101,8 +101,11 @@ pub struct LockShown {
     pub modified: Decimal,
     /// How often its holders or metadata changed.
     pub version: u64,
-    /// The grants in force.
+    /// The grants in force. At most 1,024, and fewer if they are large.
     pub holders: Vec<HolderShown>,
+    /// How many grants in force are left out of the holders.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_holders: u64,
     /// The number of waiters.
     pub waiting: u64,
 }
@@ -117,6 +120,7 @@ impl From<v1::LockView> for LockShown {
             modified: signed(lock.modified),
             version: lock.version,
             holders: lock.holders.into_iter().map(Into::into).collect(),
+            more_holders: lock.more_holders,
             waiting: lock.waiting,
         }
     }

@@ -112,6 +112,7 @@ pub(crate) fn leader() -> v1::LeaderHint {
 pub(crate) fn lock_view() -> v1::LockView {
     v1::LockView {
         sized: false,
+        more_holders: 0,
         lock: "workers".into(),
         slots: Some(8),
         created: 8000,

@@ -209,9 +209,8 @@ mod tests {
         };
         let opens = async { gate.add_permits(1) };
         let (found, ()) = tokio::join!(join_all((0..1_000).map(|_| probe())), opens);
-        let is_ready = |it: &Readiness| {
-            matches!(it, Readiness::Ready { lag: 0, revision: Revision(7) })
-        };
+        let is_ready =
+            |it: &Readiness| matches!(it, Readiness::Ready { lag: 0, revision: Revision(7) });
         assert!(found.len() == 1_000 && found.iter().all(is_ready));
         assert_eq!(checks.begun.load(Ordering::Relaxed), 1);
         // A probe after the end of the check begins the next one.

@@ -61,8 +61,8 @@ use crate::metrics::Api;
 use crate::traces::{self, TraceContext};
 
 use answer::HttpError;
-use health::ReadinessChecks;
 pub(crate) use diagnostics::{PeerAddress, health_routes};
+use health::ReadinessChecks;
 pub(crate) use hosts::AllowedHosts;
 pub(crate) use limits::SetLimits;
 use metrics::Metrics;

@@ -39,9 +39,11 @@ impl Walked {
             }
             let prefix = if known { first } else { OTHER };
             self.add_waiters(sorted.machine(), lock, prefix, &mut places_left);
-            for holder in &lock.holders {
-                let held = HeldLabels { prefix: prefix.to_owned(), mode: mode(holder.mode) };
-                *self.held.entry(held).or_default() += 1;
+            // Many grants at a time have the same mode.
+            let more = lock.holders.first().map(|first| (first.mode, lock.more_holders));
+            for (of, count) in lock.holders.iter().map(|holder| (holder.mode, 1)).chain(more) {
+                let held = HeldLabels { prefix: prefix.to_owned(), mode: mode(of) };
+                *self.held.entry(held).or_default() += count;
             }
         }
         locks.last().filter(|_| locks.len() == PAGE).map(|last| last.lock.as_str().to_owned())
