@@ -207,7 +207,11 @@ fn changes() -> [(&'static str, &'static str, Value); 15] {
         ("PUT", "/v1/access/keys/3333333333333333", key("admin")),
         ("POST", "/v1/access/keys/1111111111111111/rotate", rotate),
         ("DELETE", "/v1/access/keys/1111111111111111", Value::Null),
-        ("PUT", "/v1/access/certificate-rules/c", json!({"pattern": "cn:eve", "principal": "admin"})),
+        (
+            "PUT",
+            "/v1/access/certificate-rules/c",
+            json!({"pattern": "cn:eve", "principal": "admin"}),
+        ),
         ("DELETE", "/v1/access/certificate-rules/a", Value::Null),
         ("PUT", "/v1/access/issuers/i", issuer),
         ("DELETE", "/v1/access/issuers/i", Value::Null),
@@ -265,9 +269,7 @@ fn before_identity_is_enabled_only_administrators_change_the_access_rules() {
     // Everything else stays open, and an administrator with a role enables identity.
     stranger.lease(60_000);
     let enable = json!({"enabled": true});
-    stranger
-        .json("PUT", "/v1/access/identity", &[("Authorization", &admin)], &enable)
-        .ok();
+    stranger.json("PUT", "/v1/access/identity", &[("Authorization", &admin)], &enable).ok();
     stranger.get("/v1/limits").refused(401, "UNAUTHENTICATED");
     // Identity can be disabled, and the rules stay as safe as they were.
     let disable = json!({"enabled": false});

@@ -519,8 +519,9 @@ fn history(stage: &IdentityMember, lock: &str, key: &Key) -> Vec<(u64, Value)> {
 /// deadline of its lease, and the next grant must have a larger token. The history must show the revocation before that
 /// grant.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_whose_client_does_not_read_ends_with_a_revoked_key_and_its_places_are_given_up() {
-    let stage = Stage::enabled();
+async fn a_session_whose_client_does_not_read_ends_with_a_revoked_key_and_its_places_are_given_up()
+{
+    let stage = IdentityMember::enabled();
     let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));
     stage.post("/v1/locks/x", &ana, &json!({"lease": stage.lease(&ana)})).ok();
     let acquire = json!({"id": 1, "acquire": {"lock": "x", "lease": stage.lease(&bob)}});

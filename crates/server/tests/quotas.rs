@@ -100,7 +100,8 @@ fn a_watch_more_than_the_quota_is_refused_until_another_ends() {
     let mut open: Vec<_> = (0..2).map(|_| client.events("/v1/watch?name=quiet", &[])).collect();
     let error = client.get("/v1/watch?name=quiet").refused(429, "QUOTA");
     assert_eq!((&error["limit"], &error["bound"]), (&json!("watches"), &json!(2)));
-    let says = "the quota `watches` of the address is 2 by default, set by `tenure/member`, asked for 3";
+    let says =
+        "the quota `watches` of the address is 2 by default, set by `tenure/member`, asked for 3";
     assert_eq!(error["message"], says);
     drop(open.pop());
     // The member sees a moment later that the client has gone.

@@ -270,7 +270,7 @@ fn beyond_loopback_a_member_demands_tls_and_identity() {
 fn an_address_that_presents_wrong_tokens_is_throttled_and_right_ones_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let settings = alone::settings(dir.path());
-    let stage = Stage::start(dir, settings, None);
+    let stage = TokenMember::start(dir, settings, None);
     let (issuer, stranger) = (TokenIssuer::new(7), TokenIssuer::new(8));
     stage.trust_issuer(IssuerKeys::Jwks(&issuer.jwks()));
     stage.admit(&["ci:a"]);

@@ -9,6 +9,7 @@
 //! Records that the file does not take are written again until it takes them ([`writer`]). Until then the position does
 //! not move.
 
+mod denied;
 mod follow;
 mod position;
 mod queue;
@@ -18,6 +19,7 @@ mod target;
 mod writer;
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -30,6 +32,7 @@ use tenure_types::Revision;
 use tokio::sync::{Notify, oneshot};
 
 use crate::os;
+use denied::DeniedLimit;
 pub(crate) use follow::follow;
 use position::{AuditResume, PositionFile};
 use queue::{AuditKind, WaitingRecords};
@@ -68,6 +71,8 @@ pub(crate) struct AuditLog {
     live_after: OnceLock<Revision>,
     recorded: Counter,
     dropped: Counter,
+    denied: DeniedLimit,
+    left_out: Counter,
 }
 
 /// Whether a record was put into the queue.
@@ -107,6 +112,15 @@ impl AuditLog {
         std::thread::Builder::new().name("tenure-audit".to_owned()).spawn(run)?;
         let _ = self.sink.set(sender);
         Ok(resume)
+    }
+
+    /// Whether to record another denied call of this source. Returns how many calls were left out since its last record.
+    pub(crate) fn pass_denied(&self, from: Option<IpAddr>, principal: &str) -> Option<u64> {
+        let passed = self.denied.pass(os::now_us(), from, principal);
+        if passed.is_none() {
+            self.left_out.inc();
+        }
+        passed
     }
 
     /// Records a denied call, or an act that is not in the history. Never waits. Returns whether it will be written.
@@ -213,6 +227,8 @@ impl AuditLog {
         to.register("audit_records", help, self.recorded.clone());
         let help = "Audit records that were not written because too many waited for the file";
         to.register("audit_records_dropped", help, self.dropped.clone());
+        let help = "Denied calls that were not recorded because their source made too many";
+        to.register("audit_denied_left_out", help, self.left_out.clone());
     }
 
     /// For how long the oldest record has waited to be on disk, in microseconds; zero if none waits.

@@ -289,7 +289,8 @@ mod tests {
     #[test]
     fn a_message_of_a_socket_counts_for_its_client_once_that_is_known() {
         let (ana, connection) = (PrincipalMemory::default(), ConnectionMemory::default());
-        let used = || (ana.0.load(Ordering::Relaxed), connection.inner.used.load(Ordering::Relaxed));
+        let used =
+            || (ana.0.load(Ordering::Relaxed), connection.inner.used.load(Ordering::Relaxed));
         connection.begin_socket();
         connection.read(100);
         assert_eq!(used(), (0, 100));

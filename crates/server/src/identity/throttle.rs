@@ -79,7 +79,9 @@ impl AuthThrottle {
             // They may have become right since.
             let repeats = || self.repeats.take(now_us, REPEATS_PER_SECOND);
             return match is_wrong.then(repeats) {
-                Some(Err(_)) => Err(Failure::Overloaded { retry_after_ms: 500 + os::random() % 500 }),
+                Some(Err(_)) => {
+                    Err(Failure::Overloaded { retry_after_ms: 500 + os::random() % 500 })
+                }
                 Some(Ok(_)) | None => Ok(()),
             };
         }
@@ -157,7 +159,10 @@ mod tests {
         assert!(throttle.check(now_us + 1_000_000, wrong).is_ok(), "they may be right by now");
         throttle.failed(now_us, right);
         let checked = (0..10_000).filter(|_| throttle.check(now_us, right).is_ok()).count();
-        assert!(checked <= 2 * REPEATS_PER_SECOND as usize, "a revoked key is no longer right: {checked}");
+        assert!(
+            checked <= 2 * REPEATS_PER_SECOND as usize,
+            "a revoked key is no longer right: {checked}"
+        );
     }
 
     #[test]

@@ -250,11 +250,13 @@ impl RequestMetrics {
         if DENIED.contains(&row.reason)
             && let Some(audit) = self.audit.get()
         {
-            let record = AuditRecord::new("denied", AuditOutcome::Refused(row.reason));
             let principal = Caller::principal();
+            let Some(left_out) = audit.pass_denied(from, principal.name()) else { return };
+            let record = AuditRecord::new("denied", AuditOutcome::Refused(row.reason));
             let name = principal.known();
             let record = record.with_some("who", name).principal(name).from(from);
             let record = record.with("api", refusal.api);
+            let record = record.with_some("left_out", (left_out > 0).then_some(left_out));
             audit.record(&record.with_some("target", call.map(shortened)));
         }
     }

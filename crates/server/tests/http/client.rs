@@ -52,7 +52,11 @@ impl Client {
 
     /// A client with the key of the local administrator of the member whose data is in this directory.
     #[allow(dead_code, reason = "each test binary uses a part of the client")]
-    pub(crate) fn administrator(at: SocketAddr, name: &'static str, data: &std::path::Path) -> Self {
+    pub(crate) fn administrator(
+        at: SocketAddr,
+        name: &'static str,
+        data: &std::path::Path,
+    ) -> Self {
         Self { at, name, bearer: local_bearer(data) }
     }
 

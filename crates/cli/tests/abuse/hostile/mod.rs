@@ -279,7 +279,7 @@ fn honest_clients_keep_their_leases_under_every_attack() {
 fn with_identity_honest_clients_keep_their_leases_under_attacks_of_strangers_and_of_another_team() {
     os::raise_open_files();
     let (clients, leases) = (8, 200);
-    let mut stage = Stage::start(3);
+    let mut stage = AttackedCluster::start(3);
     let keys = stage.enable_identity();
     let crowd = Crowd { clients, leases, ttl: Duration::from_secs(15) };
     let honest = Honest::start_as(Some(&keys.honest), &stage.addresses(), crowd);
