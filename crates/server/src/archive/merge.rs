@@ -181,8 +181,12 @@ impl ArchiveReader {
             let file = File::open(&path)?;
             let is_last = self.segments.len() == 0;
             let Some(segment) = ArchiveSegment::open(&path, file, from)? else {
-                let tail = UnreadTail { bytes: std::fs::metadata(&path)?.len(), goes_on: true };
-                self.note_tail(path, tail, is_last);
+                let bytes = std::fs::metadata(&path)?.len();
+                if is_last && bytes < MAGIC.len() as u64 {
+                    self.summary.incomplete_bytes = bytes;
+                } else {
+                    self.note_damage(path, "it does not begin as a segment does".to_owned());
+                }
                 continue;
             };
             if let Some(next) = self.next.filter(|next| *next < from) {
@@ -218,13 +222,16 @@ impl ArchiveReader {
 
     /// Notes that the end of a segment cannot be read. In the last one this may be a frame that was being written.
     fn note_tail(&mut self, path: PathBuf, tail: UnreadTail, is_last: bool) {
-        if is_last && (!tail.goes_on || tail.bytes < MAGIC.len() as u64) {
+        if is_last && !tail.goes_on {
             self.summary.incomplete_bytes = tail.bytes;
-        } else if tail.bytes > 0 || tail.goes_on {
-            let detail = format!("its last {} bytes cannot be read", tail.bytes);
-            self.damaged.push(DamagedSegment { path, detail });
-            self.has_damage = true;
+        } else if tail.bytes > 0 {
+            self.note_damage(path, format!("its last {} bytes cannot be read", tail.bytes));
         }
+    }
+
+    fn note_damage(&mut self, path: PathBuf, detail: String) {
+        self.damaged.push(DamagedSegment { path, detail });
+        self.has_damage = true;
     }
 }
 
