@@ -163,6 +163,41 @@ fn a_member_that_is_killed_while_it_catches_up_catches_up() {
     load.judge(&cluster, &[0, 1, 2]);
 }
 
+#[test]
+fn a_request_that_was_forwarded_by_a_member_that_is_then_killed_happens_once() {
+    let mut cluster = Cluster::found_behind_proxies();
+    let call = Call {
+        verb: "PUT",
+        path: "/v1/keys/forwarded".to_owned(),
+        key: Some("forwarded-once".to_owned()),
+        body: Some(("application/octet-stream", "value".to_owned())),
+    };
+    let leader = cluster.leader();
+    let through = (leader + 1) % 3;
+    // The leader hears the follower, and none of its answers arrives.
+    cluster.proxies.as_ref().unwrap().set(leader, through, Road::Held);
+    let (to, first) = (cluster.address(through), call.clone());
+    let caller = std::thread::spawn(move || Connection::open(to, None, TIMEOUT)?.call(&first));
+    wait("the request has taken effect", || {
+        assert!(!caller.is_finished(), "the member waits for the leader's answer");
+        cluster.ask(leader, "get forwarded")?.contains("value=value").then_some(())
+    });
+    cluster.kill(through);
+    let answered = caller.join().unwrap();
+    assert!(!answered.as_ref().is_ok_and(|it| it.status == 200), "it was killed: {answered:?}");
+    cluster.proxies.as_ref().unwrap().heal();
+    cluster.start(through, &[]);
+    // The caller repeats it at the same member, which has forgotten that it forwarded it.
+    wait("the repetition is answered", || {
+        let answer = Connection::open(cluster.address(through), None, TIMEOUT).ok()?.call(&call);
+        let answer = answer.ok()?;
+        assert!([200, 503, 504].contains(&answer.status), "{answer:?}");
+        (answer.status == 200).then_some(())
+    });
+    let read = cluster.ok("get forwarded");
+    assert_eq!(field(&read, "version").as_deref(), Some("1"), "it happened once: {read}");
+}
+
 /// The bytes of the snapshot that a member is receiving.
 fn part_bytes(cluster: &Cluster, at: usize) -> u64 {
     let is_part = |path: &Path| path.extension().is_some_and(|it| it == "part");
