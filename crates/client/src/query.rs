@@ -14,8 +14,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Sends a query to a member, and retries while no member can answer it. The future of an `AsyncFn` cannot be proved
-    /// to be `Send`, and callers spawn theirs.
+    /// Sends a query to a member, and retries while no member can answer it.
+    // Not an `AsyncFn`: the compiler cannot prove that its future is `Send`, and callers spawn theirs.
     pub(crate) async fn query<T, F>(&self, ask: impl Fn(MemberChannel) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,

@@ -1,4 +1,5 @@
-//! Runs the commands of operators: what locks, their queues and their past show, and the end of a lease of another client.
+//! Runs the commands of operators: what locks, their queues and their past show, and the end of another client's
+//! lease.
 
 use serde_json::{Value, json};
 use tenure::{Event, EventCause, LeaseId, LockView, Urgency};
