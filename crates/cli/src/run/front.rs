@@ -18,7 +18,7 @@ use crate::failure::{CliError, chain};
 use super::locked_command::{FAREWELL, Job, LockedCommand};
 use super::messages::Messages;
 use super::queue::acquire;
-use super::signals::HeardSignal;
+use super::signals::ReceivedSignal;
 use super::times::RunTimes;
 use super::{OnDoubt, RunArgs, codes, resolve, signals, terraform};
 
@@ -118,8 +118,8 @@ pub(super) async fn finish(client: &Client) {
 }
 
 /// Starts the thread that receives signals, and the runtime of the SDK.
-pub(super) fn start(tell: UnboundedSender<HeardSignal>) -> io::Result<Runtime> {
-    let mut signals = signals::heard()?;
+pub(super) fn start(tell: UnboundedSender<ReceivedSignal>) -> io::Result<Runtime> {
+    let mut signals = signals::register()?;
     let work = move || {
         for signal in signals.forever() {
             let _ = tell.send(signal.into());

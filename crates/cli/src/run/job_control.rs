@@ -13,14 +13,14 @@ use crate::duration::shown;
 use super::link::WatchdogLink;
 use super::locked_command::LockedCommand;
 use super::protocol::WatchdogOrder;
-use super::signals::{self, HeardSignal};
+use super::signals::{self, ReceivedSignal};
 use super::terminal::JobTerminal;
 use super::times::now_us;
 use super::tree;
 
 impl LockedCommand<'_> {
     /// Passes a signal on to the command, unless the terminal has sent it to both.
-    pub(super) fn signalled(&mut self, heard: HeardSignal, link: &WatchdogLink) {
+    pub(super) fn signalled(&mut self, heard: ReceivedSignal, link: &WatchdogLink) {
         let signal = heard.number;
         let shares = self.terminal.is_some();
         let passes = match signal {

@@ -21,7 +21,7 @@ use super::link::WatchdogLink;
 use super::messages::{Messages, processes};
 use super::protocol::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
 use super::release_watch::{GivenBack, ReleaseWatch};
-use super::signals::HeardSignal;
+use super::signals::ReceivedSignal;
 use super::terminal::JobTerminal;
 use super::times::{Deadlines, RunTimes, now_us, us};
 use super::watchdog::Task;
@@ -150,7 +150,7 @@ impl<'a> LockedCommand<'a> {
     }
 
     /// Runs the command to its end, then releases the lock or handles its loss.
-    pub(super) async fn run(mut self, heard: &mut UnboundedReceiver<HeardSignal>) -> RunOutcome {
+    pub(super) async fn run(mut self, heard: &mut UnboundedReceiver<ReceivedSignal>) -> RunOutcome {
         self.show_acquired();
         let (link, mut reports) = match self.start() {
             Ok(started) => started,
@@ -217,7 +217,7 @@ impl<'a> LockedCommand<'a> {
         &mut self,
         link: &WatchdogLink,
         reports: &mut UnboundedReceiver<WatchdogReport>,
-        heard: &mut UnboundedReceiver<HeardSignal>,
+        heard: &mut UnboundedReceiver<ReceivedSignal>,
     ) -> ProcessesGone {
         let guard = self.hold.guard();
         let mut until = guard.valid_until();

@@ -20,7 +20,7 @@ use super::locked_command::RunLock;
 use super::messages::{Messages, StopNotice};
 use super::nested::OuterRun;
 use super::refuse::{already_held, refuse, unconnected};
-use super::signals::HeardSignal;
+use super::signals::ReceivedSignal;
 use super::terminal::JobTerminal;
 use super::times::RunTimes;
 use super::waiting::QueueView;
@@ -42,7 +42,7 @@ pub(super) async fn acquire(
     place: &ConnectionTarget,
     times: &RunTimes,
     messages: &mut Messages,
-    heard: &mut UnboundedReceiver<HeardSignal>,
+    heard: &mut UnboundedReceiver<ReceivedSignal>,
 ) -> Result<(Client, RunLock), u8> {
     let until = flags.wait().map(|wait| Instant::now() + wait);
     let (ttl, notice) = (flags.ttl, messages.stop_notice());
@@ -143,7 +143,7 @@ fn configured(ask: LockAsk, flags: &RunArgs, times: &RunTimes, wait: Option<Dura
 
 /// Waits for a signal that ends the wait.
 pub(super) async fn given_up(
-    heard: &mut UnboundedReceiver<HeardSignal>,
+    heard: &mut UnboundedReceiver<ReceivedSignal>,
     notice: &StopNotice,
     ttl: Duration,
 ) -> i32 {

@@ -15,13 +15,13 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 
 /// A signal that this process received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct HeardSignal {
+pub(super) struct ReceivedSignal {
     pub(super) number: i32,
     /// Whether the terminal sent it, and so to every process of the job.
     pub(super) by_terminal: bool,
 }
 
-impl From<Origin> for HeardSignal {
+impl From<Origin> for ReceivedSignal {
     fn from(origin: Origin) -> Self {
         Self { number: origin.signal, by_terminal: matches!(origin.cause, Cause::Kernel) }
     }
@@ -36,7 +36,7 @@ const BACKGROUND: &[i32] = &[SIGTTIN, SIGTTOU];
 
 /// Subscribes to all signals that are passed on or stop a job, and to SIGCHLD for the watchdog. Signals that `tenure`
 /// was started to ignore, as by `nohup`, stay ignored, also by the command.
-pub(super) fn heard() -> io::Result<SignalsInfo<WithOrigin>> {
+pub(super) fn register() -> io::Result<SignalsInfo<WithOrigin>> {
     let ignored = ignored();
     let wanted = PASSED_ON.iter().chain(BACKGROUND).copied();
     let wanted = wanted.filter(|signal| !ignored.contains(signal));

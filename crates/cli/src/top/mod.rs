@@ -81,7 +81,7 @@ async fn print(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliE
         loop {
             tokio::select! {
                 batch = watch.next_raw() => match batch? {
-                    Some(batch) => model.heard(&batch),
+                    Some(batch) => model.apply_batch(&batch),
                     None => break,
                 },
                 () = tokio::time::sleep_until(until) => break,
@@ -154,7 +154,7 @@ async fn live(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliEr
         tokio::select! {
             batch = watch.next_raw() => match batch {
                 Ok(Some(batch)) => {
-                    model.heard(&batch);
+                    model.apply_batch(&batch);
                     due = due.or(Some(drawn_at + FRAME));
                 }
                 // The watch cannot continue where it was: start a new one from now on.

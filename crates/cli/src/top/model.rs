@@ -85,7 +85,7 @@ impl TopModel {
     }
 
     /// Counts the events of a batch.
-    pub(super) fn heard(&mut self, batch: &Batch) {
+    pub(super) fn apply_batch(&mut self, batch: &Batch) {
         for event in &batch.events {
             // A key may have the same name as a lock.
             if matches!(event.cause(), v1::Cause::KeyPut | v1::Cause::KeyDeleted) {

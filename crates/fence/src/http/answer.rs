@@ -99,7 +99,7 @@ pub(super) fn floor<B>(at: LockSlot<'_>, floor: Floor) -> Response<FencedBody<B>
 
 /// Builds the response to a raise of the floor.
 pub(super) fn raised<B>(floor: Floor) -> Response<FencedBody<B>> {
-    let mut response = Response::new(FencedBody::said(String::new()));
+    let mut response = Response::new(FencedBody::of_text(String::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
     with_floor(response, floor)
 }
@@ -112,7 +112,7 @@ fn with_floor<B>(mut response: Response<B>, floor: Floor) -> Response<B> {
 }
 
 fn json<B>(status: StatusCode, text: String) -> Response<FencedBody<B>> {
-    let mut response = Response::new(FencedBody::said(text));
+    let mut response = Response::new(FencedBody::of_text(text));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

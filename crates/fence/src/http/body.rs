@@ -26,7 +26,7 @@ impl<B> FencedBody<B> {
     }
 
     /// Creates a response of the fence.
-    pub(super) fn said(text: String) -> Self {
+    pub(super) fn of_text(text: String) -> Self {
         Self {
             service: None,
             said: Some(text.into()).filter(|text: &Bytes| !text.is_empty()),

@@ -76,18 +76,21 @@ pub(super) async fn refuse_plain(mut stream: TcpStream) -> io::Result<()> {
         let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close";
         format!("{head}\r\nContent-Length: {length}\r\n\r\n{TLS_ONLY}\n").into_bytes()
     };
-    say(&mut stream, &refusal).await
+    write_reply(&mut stream, &refusal).await
 }
 
 /// Ends the handshake of a client with TLS at a port without it.
 pub(super) async fn refuse_tls(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> io::Result<()> {
-    say(stream, TLS_ALERT).await
+    write_reply(stream, TLS_ALERT).await
 }
 
 /// Writes the last bytes, and reads until the client has closed: what is unread would reset the connection.
-async fn say(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+async fn write_reply(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    bytes: &[u8],
+) -> io::Result<()> {
     let saying = async {
         stream.write_all(bytes).await?;
         stream.shutdown().await?;

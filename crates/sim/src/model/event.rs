@@ -75,6 +75,6 @@ pub(super) fn word((by, reason): (&str, &str)) -> Option<Box<TakenBy>> {
 }
 
 /// The same in the form of an event.
-pub(super) fn said(word: Option<&TakenBy>) -> (Option<Name>, Option<Box<str>>) {
+pub(super) fn name_and_reason(word: Option<&TakenBy>) -> (Option<Name>, Option<Box<str>>) {
     word.map_or((None, None), |word| (word.by.clone(), word.reason.clone()))
 }

@@ -7,7 +7,7 @@ use tenure_core::outcome::{Answer, LeaseGrant, Notice, Renewal};
 use tenure_core::request::{LeaseRef, NewLease, Revoker, Urgency};
 use tenure_types::{LeaseId, Limit, Name, Quota, Refusal, Revision};
 
-use super::event::{blank, held_event, lease_event, said, word};
+use super::event::{blank, held_event, lease_event, name_and_reason, word};
 use super::state::later;
 use super::{HandleOf, LEVEL_RECORDS, Lease, Model, NO_HANDLE, Verdict};
 
@@ -191,7 +191,7 @@ impl Model {
             LeaseEnd::ByOther { said, .. } => word(said),
             LeaseEnd::Expired | LeaseEnd::ByHolder => None,
         };
-        let (by, reason) = said(word.as_deref());
+        let (by, reason) = name_and_reason(word.as_deref());
         let event = Event { by, reason, ..lease_event(end.cause(), &lease) };
         let event = self.told(event, id);
         self.events.push(event);

@@ -7,7 +7,7 @@ use tenure_core::outcome::{Answer, Notice};
 use tenure_core::request::{Hold, Purpose, Urgency};
 use tenure_types::{LeaseId, Limit, Mode, Name, Quota, Refusal, Revision, Token};
 
-use super::event::{held_event, said, word};
+use super::event::{held_event, name_and_reason, word};
 use super::state::later;
 use super::{Grant, GrantState, HandleOf, LEVEL_RECORDS, Model, NO_HANDLE, Verdict};
 
@@ -168,7 +168,7 @@ impl Model {
         } else {
             self.delay_or_go(lock, token)
         };
-        let (by, reason) = said(word(told).as_deref());
+        let (by, reason) = name_and_reason(word(told).as_deref());
         self.end_event(lock, Event { left_ms, by, reason, ..held_event(cause, lock, &grant) });
         self.end_upgrade(lock, grant.lease);
         self.lost(lock, &grant, cause, told);
@@ -208,7 +208,7 @@ impl Model {
         let grant = self.grant(lock, token).expect("only what cools is over").clone();
         let left_ms = self.delay_or_go(lock, token);
         let why = if self.level >= LEVEL_RECORDS { why } else { ("", "") };
-        let (by, reason) = said(word(why).as_deref());
+        let (by, reason) = name_and_reason(word(why).as_deref());
         let event = held_event(Cause::Cooled, lock, &grant);
         self.grant_event(lock, Event { left_ms, by, reason, ..event });
         left_ms
@@ -224,7 +224,7 @@ impl Model {
     /// Ends the rest of a min hold, and tells why if it was not due.
     pub(super) fn min_hold_over(&mut self, lock: &Name, token: Token, why: (&str, &str)) {
         let grant = self.grant(lock, token).expect("only what rests is over").clone();
-        let (by, reason) = said(word(why).as_deref());
+        let (by, reason) = name_and_reason(word(why).as_deref());
         let event = held_event(Cause::MinHoldOver, lock, &grant);
         self.grant_event(lock, Event { by, reason, ..event });
         self.remove_grant(lock, token);

@@ -412,8 +412,8 @@ impl Lost {
             token: Decimal(lost.token),
             lease,
             revision: signed(lost.revision),
-            by: said(lost.by),
-            reason: said(lost.reason),
+            by: non_empty(lost.by),
+            reason: non_empty(lost.reason),
         }
     }
 }
@@ -478,11 +478,11 @@ impl LeaseEnded {
     /// The JSON form of a lease's end. The API supplies the id of the lease.
     pub fn new(ended: v1::LeaseEnded, lease: Decimal) -> Self {
         let cause = cause_word(ended.cause()).to_owned();
-        let (by, reason) = (said(ended.by), said(ended.reason));
+        let (by, reason) = (non_empty(ended.by), non_empty(ended.reason));
         Self { lease, revision: signed(ended.revision), cause, by, reason }
     }
 }
 
-fn said(text: String) -> Option<String> {
+fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
