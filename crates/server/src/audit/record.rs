@@ -8,7 +8,7 @@ use tenure_core::access::MEMBER;
 use tenure_core::event::{Cause, Event, Subject, TimeLabel};
 use tenure_core::request::OWN_KEYS;
 use tenure_node::invitation;
-use tenure_types::Revision;
+use tenure_types::{Name, Revision};
 
 /// The prefix of the keys that list the members.
 const MEMBERS: &str = tenure_node::directory::PREFIX;
@@ -180,8 +180,8 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
     let mut record = AuditRecord::new(act, AuditOutcome::Done)
         .with_some("target", name)
         .with("revision", revision.0)
-        .with_some("who", event.by.as_ref().map(|it| it.as_str()))
-        .principal(principal.map(|it| it.as_str()))
+        .with_some("who", event.by.as_ref().map(Name::as_str))
+        .principal(principal.map(Name::as_str))
         .with_some("member", member.map(|id| id.get().to_string()))
         .with_some("why", event.reason.as_deref());
     if let (Some(lease), Cause::Forced) = (event.lease, event.cause) {

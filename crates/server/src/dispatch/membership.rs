@@ -249,9 +249,11 @@ impl Dispatch {
         self.may_operate(who)?;
         let (dispatch, who) = (self.clone(), who.clone());
         let steps = async move { dispatch.steps(&who, request, within).await };
-        let unknown = Failure::UnknownOutcome { waited_ms: millis(within) };
-        // The task ends without a result only if this member stops or a step panics.
-        self.spawn_for_caller(steps).await.unwrap_or_else(|_| Err(unknown.into()))
+        match self.spawn_for_caller(steps).await {
+            Ok(result) => result,
+            // The task ends without a result only if this member stops or a step panics.
+            Err(_) => Err(Failure::UnknownOutcome { waited_ms: millis(within) }.into()),
+        }
     }
 
     async fn steps(
