@@ -185,6 +185,23 @@ impl<'a> ObservedStep<'a> {
 
     /// Whether these events can only come from what was due.
     fn is_due(&self, events: &[Event]) -> bool {
+        // A command may end a lease of the same id that is due, and serve a queue that was not reopened yet.
+        let commanded = |event: &Event| {
+            matches!(
+                event.cause,
+                Cause::LeaseGranted
+                    | Cause::Queued
+                    | Cause::KeyPut
+                    | Cause::Released
+                    | Cause::HandedOn
+                    | Cause::Drained
+                    | Cause::Undrained
+                    | Cause::Resized
+            )
+        };
+        if events.iter().any(commanded) {
+            return false;
+        }
         let ends = |event: &Event| {
             matches!(
                 event.cause,

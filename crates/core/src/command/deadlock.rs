@@ -93,7 +93,9 @@ impl Machine {
         let skips = self.skips_ahead(place);
         // The places behind the new one already waited for the places ahead of it.
         let passed_reach = skips && self.level >= LEVEL_HAND_ON;
-        let own = self.places.at(start).first;
+        // Searched for once, and only if a place that was passed is reached: many places without a live lease may stand
+        // before it.
+        let mut before_own = None;
         let mut places = BTreeMap::new();
         let mut leases = BTreeSet::new();
         let mut locks = BTreeSet::new();
@@ -114,9 +116,11 @@ impl Machine {
                 // The place directly ahead reaches all places ahead of it.
                 if place != start || !skips {
                     let ahead = self.live_before(slot);
-                    let passed = passed_reach && ahead == Some(start);
                     open.extend(ahead);
-                    open.extend(self.live_before(own).filter(|_| passed));
+                    if passed_reach && ahead == Some(start) {
+                        let own = self.places.at(start).first;
+                        open.extend(*before_own.get_or_insert_with(|| self.live_before(own)));
+                    }
                 }
                 if locks.insert(wait.lock) {
                     let grants = self.locks.at(wait.lock).grants;

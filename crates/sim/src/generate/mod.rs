@@ -49,6 +49,7 @@ impl Generator {
         let swarm = if seed % 6 == 5 { swarm.with_hand_on(seed) } else { swarm };
         let swarm = if seed % 9 == 8 { swarm.with_shares(seed) } else { swarm };
         let swarm = if seed % 8 == 7 { swarm.with_choices(seed) } else { swarm };
+        let swarm = if seed % 11 == 10 { swarm.with_reopenings(seed) } else { swarm };
         // Lengths differ: short sequences are cheap and find shallow bugs.
         let left = rng.usize(commands.div_ceil(4)..=commands.max(1));
         Self {
@@ -79,6 +80,9 @@ impl Generator {
             }
             if self.swarm.tight && !(self.swarm.newest && self.swarm.access) {
                 commands.push(step::OwnedCommand::SetLimits(command::tight_limits(self, view)));
+            }
+            if let Some(ends) = self.swarm.slices.filter(|_| !self.swarm.access) {
+                commands.push(step::OwnedCommand::SetLimits(vec![(Limit::EndsPerEntry, ends)]));
             }
             let item = |command| StepCommand::Request(Box::new(OwnedRequest::plain(command)));
             return Some(self.entry(commands.into_iter().map(item).collect()));

@@ -139,6 +139,8 @@ pub(super) struct Swarm {
     pub choices: u32,
     /// The percentage of these that ask for any slot of a pool.
     pub pools: u32,
+    /// The `ends_per_entry` that the first entry sets, so that queues are reopened over several entries.
+    pub slices: Option<u64>,
 }
 
 /// Names with common prefixes, one of them too long to be kept inline.
@@ -229,6 +231,7 @@ impl Swarm {
             shares: 0,
             choices: 0,
             pools: 0,
+            slices: None,
         }
     }
 
@@ -301,6 +304,26 @@ impl Swarm {
             self.locks.iter_mut().for_each(|(_, slots)| *slots = Some(rng.u32(1..=2)));
             let weight = self.total.div_ceil(rng.u32(4..=16));
             self.weights.push((CommandKind::Resize, weight));
+            self.total += weight;
+        }
+        self
+    }
+
+    /// Makes the sequence one of drained prefixes: many leases wait below them, and entries open several of them.
+    pub(super) fn with_reopenings(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        (self.slices, self.newest) = (Some(rng.u64(1..=3)), true);
+        (self.tries, self.limited) = (self.tries.min(5), self.limited.min(20));
+        self.clients = rng.usize(5..=9);
+        self.batch = rng.usize(2..=5);
+        let share = self.total.div_ceil(4);
+        for (kind, weight) in [
+            (CommandKind::GrantLease, share),
+            (CommandKind::Acquire, 2 * share),
+            (CommandKind::Drain, share),
+            (CommandKind::Undrain, share),
+        ] {
+            self.weights.push((kind, weight));
             self.total += weight;
         }
         self

@@ -428,6 +428,8 @@ impl ObservedLedger {
         self.grants.insert(token, grant);
         if self.handed_on.is_some() && self.handed_on == event.place {
             self.handed_rests.extend(self.handed_rest.take().map(|until| (token, until)));
+            // Only this grant may pass others: its holder chose it.
+            self.handed_on = None;
         }
         if let (Some(queue), Some(place)) = (self.queues.get_mut(lock), event.place) {
             queue.retain(|(other, _)| *other != place);
