@@ -15,13 +15,14 @@
 //! # }
 //! ```
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::ask::LockAsk;
-use crate::{Cancellation, Error, Token};
+use crate::{Cancellation, DrainView, Error, LeaseId, Token};
 
 /// How long dropping a guard waits for the release to be acknowledged.
 const RELEASE: Duration = Duration::from_secs(1);
@@ -66,6 +67,46 @@ pub struct Ask {
 pub struct Guard {
     guard: Option<crate::Guard>,
     runtime: Arc<Runtime>,
+}
+
+/// A change that was not made, and the guard, which is as it was.
+///
+/// ```no_run
+/// # fn example(reader: tenure::blocking::Guard) -> Result<(), tenure::Error> {
+/// use std::time::Duration;
+/// use tenure::blocking::StillHeld;
+/// match reader.upgrade(Duration::from_secs(5)) {
+///     Ok(writer) => writer.release(),
+///     Err(StillHeld { guard: Some(reader), .. }) => reader.release(),
+///     Err(still) => Err(still.error),
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct StillHeld {
+    /// The guard; `None` if it is not certain how the lock is held. Then the client gives back what there is.
+    pub guard: Option<Guard>,
+    /// Why the change was not made.
+    pub error: Error,
+}
+
+impl fmt::Display for StillHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl std::error::Error for StillHeld {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.error)
+    }
+}
+
+impl From<StillHeld> for Error {
+    fn from(still: StillHeld) -> Self {
+        still.error
+    }
 }
 
 impl Client {
@@ -166,6 +207,50 @@ impl Client {
         Ask { ask, runtime: self.runtime.clone() }
     }
 
+    /// Sets how many slots a semaphore has, as [`Client::resize`](crate::Client::resize) does.
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
+    /// client.resize("runners", Some(12))
+    /// # }
+    /// ```
+    pub fn resize(&self, lock: impl Into<String>, slots: Option<u32>) -> Result<(), Error> {
+        self.runtime.block_on(self.client.resize(lock, slots))
+    }
+
+    /// Closes a prefix to new grants, as [`Client::drain`](crate::Client::drain) does.
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
+    /// client.drain("db/", "new disks")
+    /// # }
+    /// ```
+    pub fn drain(&self, prefix: impl Into<String>, reason: &str) -> Result<(), Error> {
+        self.runtime.block_on(self.client.drain(prefix, reason))
+    }
+
+    /// Opens a prefix that [`drain`](Self::drain) closed. Returns whether it was closed.
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
+    /// client.undrain("db/")?;
+    /// # Ok(()) }
+    /// ```
+    pub fn undrain(&self, prefix: impl Into<String>) -> Result<bool, Error> {
+        self.runtime.block_on(self.client.undrain(prefix))
+    }
+
+    /// Returns the prefixes that are closed, ordered, with how many holders are left below each.
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
+    /// for drained in client.drains()? { println!("{}: {}", drained.prefix, drained.holders); }
+    /// # Ok(()) }
+    /// ```
+    pub fn drains(&self) -> Result<Vec<DrainView>, Error> {
+        self.runtime.block_on(self.client.drains())
+    }
+
     /// Runs an operation of the async client to completion.
     ///
     /// ```no_run
@@ -253,6 +338,76 @@ impl Guard {
     /// ```
     pub fn cancellation(&self) -> Cancellation {
         self.guard().cancellation()
+    }
+
+    /// Turns a shared hold into an exclusive one, as [`Guard::upgrade`](crate::Guard::upgrade) does.
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
+    /// let reader = client.lock("index").with(|ask| ask.shared()).acquire()?;
+    /// let writer = reader.upgrade(std::time::Duration::from_secs(30))?;
+    /// writer.release()
+    /// # }
+    /// ```
+    pub fn upgrade(self, wait: Duration) -> Result<Self, StillHeld> {
+        let (guard, runtime) = self.into_parts();
+        let outcome = runtime.block_on(guard.upgrade(wait));
+        outcome
+            .map(|guard| Self { guard: Some(guard), runtime: Arc::clone(&runtime) })
+            .map_err(|still| Self::still_held(still, runtime))
+    }
+
+    /// Turns an exclusive hold into a shared one, as [`Guard::downgrade`](crate::Guard::downgrade) does.
+    ///
+    /// ```no_run
+    /// # fn example(mut guard: tenure::blocking::Guard) -> Result<(), tenure::Error> {
+    /// guard.downgrade()
+    /// # }
+    /// ```
+    pub fn downgrade(&mut self) -> Result<(), Error> {
+        let guard = self.guard.as_mut().expect("a guard is whole until it is released");
+        self.runtime.block_on(guard.downgrade())
+    }
+
+    /// Gives the hold to the client of another lease that waits for the lock, as
+    /// [`Guard::hand_on`](crate::Guard::hand_on) does. The caller must have stopped its work.
+    ///
+    /// ```no_run
+    /// # fn stop_work() {}
+    /// # fn example(guard: tenure::blocking::Guard, successor: tenure::LeaseId) -> Result<(), tenure::Error> {
+    /// stop_work();
+    /// guard.hand_on(successor)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn hand_on(self, to: LeaseId) -> Result<Token, StillHeld> {
+        let (guard, runtime) = self.into_parts();
+        let outcome = runtime.block_on(guard.hand_on(to));
+        outcome.map_err(|still| Self::still_held(still, runtime))
+    }
+
+    /// Reports how far the work has come, as [`Guard::progress`](crate::Guard::progress) does.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::blocking::Guard) -> Result<(), tenure::Error> {
+    /// for chunk in 1..=1_000 {
+    ///     // copy the chunk
+    ///     guard.progress(chunk)?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn progress(&self, number: u64) -> Result<Option<Duration>, Error> {
+        self.runtime.block_on(self.guard().progress(number))
+    }
+
+    /// Takes the guard out, so that dropping `self` releases nothing.
+    fn into_parts(mut self) -> (crate::Guard, Arc<Runtime>) {
+        let guard = self.guard.take().expect("a guard is whole until it is released");
+        (guard, Arc::clone(&self.runtime))
+    }
+
+    fn still_held(still: crate::StillHeld, runtime: Arc<Runtime>) -> StillHeld {
+        let guard = still.guard.map(|guard| Self { guard: Some(guard), runtime });
+        StillHeld { guard, error: still.error }
     }
 
     /// Releases the lock. The caller must have stopped its work.

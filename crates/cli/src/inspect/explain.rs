@@ -187,7 +187,7 @@ fn progress_line(holder: &v1::HolderView) -> String {
 }
 
 /// Until when newer requests may pass us, or the last shown waiter if we do not wait; nothing for a queue without
-/// priorities.
+/// priorities. Each waiter has its own time, by its priority and its wait.
 fn passed_line(explained: &Explanation, queue: &[&v1::WaiterView]) -> String {
     let urgent = queue.iter().any(|waiter| waiter.priority > 0);
     let Some(waiter) = queue.last().filter(|_| urgent) else { return String::new() };
@@ -195,11 +195,14 @@ fn passed_line(explained: &Explanation, queue: &[&v1::WaiterView]) -> String {
         Some(_) => "you".to_owned(),
         None => output::clean(&waiter.client),
     };
+    let always = "an upgrade or a hand-on";
     match waiter.passable_ms {
-        0 => format!("passed   no newer request can pass {who}\n"),
+        0 => format!("passed   only {always} can pass {who}\n"),
         ms => {
             let left = duration::ms(ms);
-            format!("passed   more urgent requests can pass {who} for {left}, later ones cannot\n")
+            format!(
+                "passed   new requests of priority 9 can pass {who} for {left}, less urgent ones for less; {always} always\n"
+            )
         }
     }
 }

@@ -16,7 +16,7 @@ fn a_more_urgent_request_is_next_and_it_is_explained_how_long_others_can_be_pass
     assert_eq!(waiting[1]["client"], "plain");
     let text = ok(&["explain", "pr/a"]);
     assert!(text.contains("priority 5"), "{text}");
-    assert!(text.contains("passed   more urgent requests can pass plain for 4m"), "{text}");
+    assert!(text.contains("passed   new requests of priority 9 can pass plain for 4m"), "{text}");
     let shown = one(&["explain", "pr/a"]);
     let left_ms = shown["ahead"][1]["passable_ms"].as_u64().expect("it can be passed");
     assert!((200_000..=270_000).contains(&left_ms), "{shown}");

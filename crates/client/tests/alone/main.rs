@@ -345,9 +345,53 @@ fn the_blocking_client_does_the_same_without_a_runtime() {
     let any = client.lock_any(["gpu/a", "gpu/c"]).acquire().unwrap();
     assert_eq!(any.name(), "gpu/c");
     both.release().unwrap();
-    client.block_on(async |client| client.resize("pool/a", Some(1)).await).unwrap();
+    client.resize("pool/a", Some(1)).unwrap();
     let slot = client.pool("pool/").acquire().unwrap();
     assert_eq!(slot.name(), "pool/a");
+}
+
+#[test]
+fn the_blocking_client_changes_holds_and_closes_prefixes() {
+    let member = Alone::start();
+    let client = tenure::blocking::Client::connect(member.running.clients.to_string()).unwrap();
+    let other = tenure::blocking::Client::connect(member.running.clients.to_string()).unwrap();
+    let reader = client.lock("data").with(tenure::LockAsk::shared).acquire().unwrap();
+    let second = other.lock("data").with(tenure::LockAsk::shared).acquire().unwrap();
+    let still = reader.upgrade(Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(still.error, Error::Refused(Refusal::WaitTimeout)), "{still:?}");
+    let reader = still.guard.expect("it is held as before");
+    reader.check().unwrap();
+    second.release().unwrap();
+    let shared = reader.token();
+    let mut writer = reader.upgrade(Duration::from_secs(30)).unwrap();
+    let exclusive = writer.token();
+    assert!(exclusive > shared);
+    assert_eq!(writer.progress(1).unwrap(), None);
+    writer.downgrade().unwrap();
+    assert!(writer.token() > exclusive);
+    writer.release().unwrap();
+
+    let old = client.lock("web").acquire().unwrap();
+    let lease = other.block_on(async |it| it.lease(Duration::from_secs(30)).await).unwrap();
+    let to = lease.id();
+    let still = old.hand_on(to).unwrap_err();
+    assert!(matches!(still.error, Error::Refused(Refusal::NotWaiting { .. })), "{still:?}");
+    let old = still.guard.expect("it is held as before");
+    let waiting = other.clone();
+    let next = std::thread::spawn(move || waiting.block_on(async |_| lease.lock("web").await));
+    while client.block_on(async |it| it.show("web").await).unwrap().unwrap().waiting == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let given = old.hand_on(to).unwrap();
+    let next = next.join().unwrap().unwrap();
+    assert_eq!(next.token(), given);
+    other.block_on(async |_| next.release().await).unwrap();
+
+    client.drain("db/", "new disks").unwrap();
+    let drained = client.drains().unwrap();
+    assert_eq!(drained.iter().map(|it| it.prefix.as_str()).collect::<Vec<_>>(), ["db/"]);
+    assert!(client.undrain("db/").unwrap());
+    assert!(!client.undrain("db/").unwrap());
 }
 
 #[tokio::test]
