@@ -196,15 +196,12 @@ fn passed_line(explained: &Explanation, queue: &[&v1::WaiterView]) -> String {
         None => output::clean(&waiter.client),
     };
     let always = "an upgrade or a hand-on";
-    match waiter.passable_ms {
-        0 => format!("passed   only {always} can pass {who}\n"),
-        ms => {
-            let left = duration::ms(ms);
-            format!(
-                "passed   new requests of priority 9 can pass {who} for {left}, less urgent ones for less; {always} always\n"
-            )
-        }
+    if waiter.passable_ms == 0 {
+        return format!("passed   only {always} can pass {who}\n");
     }
+    let left = duration::ms(waiter.passable_ms);
+    let (urgent, others) = ("new requests of priority 9", "less urgent ones for less");
+    format!("passed   {urgent} can pass {who} for {left}, {others}; {always} always\n")
 }
 
 /// Why nothing is granted of a drained lock, and until when; nothing for any other.

@@ -33,8 +33,8 @@ pub(super) fn slices(seen: &ObservedStep<'_>, parts: &[ObservedCommand<'_>]) -> 
 }
 
 impl IdleEntries {
-    /// Checks that an entry goes on with the reopening, and that it ends as much as it may if it leaves a lease past its
-    /// deadline.
+    /// Checks that an entry goes on with the reopening, and that it ends as much as it may if it leaves a lease past
+    /// its deadline.
     pub(super) fn views(
         &mut self,
         ledger: &ObservedLedger,
