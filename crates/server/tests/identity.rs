@@ -19,7 +19,6 @@ use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_server::{HealthListen, RunningServer, ServerSettings, os};
 use tenure_types::{Quotas, Verb, VerbSet};
-use tenure_wire::json::session;
 use tenure_wire::status::REASON;
 use tenure_wire::v1;
 use tenure_wire::v1::election_service_client::ElectionServiceClient;
@@ -40,9 +39,6 @@ use tonic_health::pb::health_client::HealthClient;
 /// The longest time for which work may go on after its credentials have ended. The guide promises that work ends as
 /// soon as the change is applied.
 const PROMPT: Duration = Duration::from_secs(1);
-
-/// The same for a stream whose client does not read it: its connection is closed.
-const UNREAD: Duration = Duration::from_secs(8);
 
 /// A single member or a follower, with access rules: the principal `ana` may do everything, `bob` may only acquire.
 pub(crate) struct IdentityMember {
@@ -518,34 +514,6 @@ fn history(stage: &IdentityMember, lock: &str, key: &Key) -> Vec<(u64, Value)> {
 /// Revokes a key, and then its principal. The member must refuse further renewals, the grant must cool until the
 /// deadline of its lease, and the next grant must have a larger token. The history must show the revocation before that
 /// grant.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_whose_client_does_not_read_ends_with_a_revoked_key_and_its_places_are_given_up()
-{
-    let stage = IdentityMember::enabled();
-    let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));
-    stage.post("/v1/locks/x", &ana, &json!({"lease": stage.lease(&ana)})).ok();
-    let acquire = json!({"id": 1, "acquire": {"lock": "x", "lease": stage.lease(&bob)}});
-    let acquire: session::Request = serde_json::from_value(acquire).unwrap();
-    // The window has no room for the welcome.
-    let endpoint = Endpoint::from_shared(format!("http://{}", stage.at())).unwrap();
-    let endpoint = endpoint.initial_stream_window_size(Some(16));
-    let mut sessions = SessionServiceClient::new(endpoint.connect_lazy());
-    let (to, requests) = channel(4);
-    let hello = Some(v1::Hello::default());
-    let first = vec![v1::Request::try_from(acquire).unwrap()];
-    to.send(v1::SessionRequest { hello, requests: first }).await.unwrap();
-    let opening = sessions.open(bob.call(ReceiverStream::new(requests)));
-    let unread = tokio::time::timeout(DEADLINE, opening).await.unwrap().unwrap();
-    wait("it waits", || (stage.waiters("x", &ana) == 1).then_some(()));
-    let began_us = os::now_us();
-    stage.revoke(&bob);
-    tokio::time::timeout(UNREAD, to.closed()).await.expect("the connection is closed in time");
-    wait("its place is given up", || (stage.waiters("x", &ana) == 0).then_some(()));
-    let took = Duration::from_micros(os::now_us() - began_us);
-    assert!(took < UNREAD, "it took {took:?}");
-    drop(unread);
-}
-
 #[test]
 fn what_a_revoked_key_holds_cools_as_by_force_and_tokens_stay_ordered() {
     const TTL_MS: u64 = 5_000;

@@ -25,6 +25,7 @@ mod health;
 mod hostile;
 mod identity;
 mod identity_restart;
+mod identity_unread;
 mod level;
 mod matrix;
 #[path = "support/metrics.rs"]

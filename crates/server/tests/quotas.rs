@@ -71,7 +71,8 @@ fn a_rate_bounds_the_requests_of_an_address_and_says_so() {
         let error = reply.refused(429, "QUOTA");
         assert_eq!((&error["limit"], &error["bound"]), (&json!("requests_per_second"), &json!(20)));
         let message = error["message"].as_str().unwrap();
-        let says = "the quota `requests_per_second` of the address is 20 by default, set by `tenure/member`, asked for 21";
+        let says = "the quota `requests_per_second` of the address is 20 by default, set by `tenure/member`, \
+            asked for 21";
         assert_eq!(message, says);
         waits.push(error["retry_after_ms"].as_u64().unwrap());
     }

@@ -411,8 +411,8 @@ mod tests {
 <!-- Printed from the table in the code: TENURE_FIX=1 cargo test -p tenure-server --lib calls -->
 
 What each call of each API requires of its caller once identity is enabled. As long as it is not, every caller may make
-every call, with two exceptions: only members write keys below `tenure/`, and calls that change the rules of access require
-`administer` (`UNAUTHENTICATED` without credentials).
+every call, with two exceptions: only members write keys below `tenure/`, and calls that change the rules of access
+require `administer` (`UNAUTHENTICATED` without credentials).
 
 - A verb is required for the lock, key or election that the call names, unless the table says otherwise: a rule of one
   of the caller's roles must have the verb and a prefix with which the name begins.

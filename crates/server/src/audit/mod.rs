@@ -114,7 +114,8 @@ impl AuditLog {
         Ok(resume)
     }
 
-    /// Whether to record another denied call of this source. Returns how many calls were left out since its last record.
+    /// Whether to record another denied call of this source. Returns how many calls were left out since its last
+    /// record.
     pub(crate) fn pass_denied(&self, from: Option<IpAddr>, principal: &str) -> Option<u64> {
         let passed = self.denied.pass(os::now_us(), from, principal);
         if passed.is_none() {

@@ -4,9 +4,9 @@
 //! wait for. A charge never fails. A connection that exceeds its budget is marked, and the API closes it. While the
 //! member exceeds its budget, it closes each connection that takes more and already has more than a small share in use.
 //! So clients that read their answers are not affected by clients that do not. If what waits for one principal exceeds
-//! the budget of a principal, the same happens to the connections on which that principal takes more. Each charge counts
-//! for the principal of the request that it was made for, until it is dropped, whatever else the connection carries
-//! meanwhile.
+//! the budget of a principal, the same happens to the connections on which that principal takes more. Each charge
+//! counts for the principal of the request that it was made for, until it is dropped, whatever else the connection
+//! carries meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

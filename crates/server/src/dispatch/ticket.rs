@@ -169,8 +169,8 @@ impl Dispatch {
 
     /// Moves the machine's clock up to the leader's: it stands still while no entry is written.
     pub(crate) async fn move_clock(&self, within: Duration) -> Result<(), v1::Error> {
-        // A delete of a key that never exists changes nothing, but its entry carries the leader's clock. The command must
-        // be one that a member may run: the leader authorises what it gets from others.
+        // A delete of a key that never exists changes nothing, but its entry carries the leader's clock. The command
+        // must be one that a member may run: the leader authorises what it gets from others.
         let delete = Command::Delete { key: CLOCK, expect: Expect::Any, guard: None };
         let outcome = self.run_own(delete, within).await?;
         outcome.result.map(drop).map_err(|refusal| v1::Error::from(&refusal))

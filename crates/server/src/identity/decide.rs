@@ -26,8 +26,8 @@ impl Identity {
     }
 
     /// Whether a principal may change the access rules: the local administrator of a member, or a principal that has a
-    /// role for it. Decided as if identity were enabled. Otherwise the first stranger who reaches a new cluster could make
-    /// itself the only administrator and enable identity.
+    /// role for it. Decided as if identity were enabled: otherwise the first stranger who reaches a new cluster could
+    /// make itself the only administrator and enable identity.
     fn administers(&self, who: &Principal) -> bool {
         let name = who.name();
         name == MEMBER

@@ -273,8 +273,8 @@ fn honest_clients_keep_their_leases_under_every_attack() {
     assert!(violations == 0, "{all:#?}, {grown_kb} KiB more of {BUDGET_KB}\n{}", stage.logs());
 }
 
-/// Strangers attack without credentials, then another team does with its own. Neither disturbs the honest clients, whose
-/// principal has its own quotas.
+/// Strangers attack without credentials, then another team does with its own. Neither disturbs the honest clients,
+/// whose principal has its own quotas.
 #[test]
 fn with_identity_honest_clients_keep_their_leases_under_attacks_of_strangers_and_of_another_team() {
     os::raise_open_files();

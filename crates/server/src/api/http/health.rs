@@ -121,8 +121,8 @@ impl Readiness {
 
 type RunningCheck = Shared<BoxFuture<'static, Readiness>>;
 
-/// The readiness check that runs, if one does: probes need no credentials, and each check is a read through the leader.
-/// A probe that comes meanwhile gets the result of that check, so that there is one at a time, however many probes come.
+/// The readiness check that runs, if one does. Probes need no credentials, and each check is a read through the leader,
+/// so a probe that comes meanwhile gets the result of that check.
 #[derive(Default)]
 pub(super) struct ReadinessChecks {
     last: Mutex<Option<RunningCheck>>,
