@@ -55,6 +55,11 @@ pub(crate) fn call(line: &str, answer_timeout: Duration) -> Call {
         }
         ["get", key] => ("GET", format!("/v1/keys?prefix={key}&limit=1"), None),
         ["stale", "get", key] => ("GET", format!("/v1/keys?prefix={key}&limit=1&stale=true"), None),
+        ["limit", name, value] => {
+            let value: u64 = value.parse().unwrap();
+            let body = json!({ "limits": [{ "limit": name, "value": value }] });
+            ("PATCH", format!("/v1/limits?{timeout}"), json(body))
+        }
         ["locks"] => ("GET", "/v1/locks?limit=1000".to_owned(), None),
         ["locks", prefix] => ("GET", format!("/v1/locks?limit=1000&prefix={prefix}"), None),
         ["stale", "locks"] => ("GET", "/v1/locks?limit=1000&stale=true".to_owned(), None),

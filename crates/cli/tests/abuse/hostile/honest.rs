@@ -23,6 +23,9 @@ const GRANTERS: u64 = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a renewal is tried before it counts as failed: for a minute, at the least.
 const ATTEMPTS: u32 = 3_000;
+/// How often a client sends an acquire with a key, and sends it again as if its answer had been lost. Each leaves a
+/// record for ten minutes, and a campaign takes that long.
+const RETRY_EVERY: Duration = Duration::from_secs(2);
 /// How long a client that was refused waits before it asks again.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The networks of the clients that take locks, that keep leases alive, and that grant these leases.
@@ -151,6 +154,12 @@ fn client(members: &[SocketAddr], network: u8, number: u64) -> Client {
     client.prefer(usize::try_from(number).unwrap())
 }
 
+/// Sets a limit of the cluster.
+pub(crate) fn set_limit(members: &[SocketAddr], name: &str, value: u64) {
+    let set = client(members, GRANTERS_FROM, 0).insist(&format!("limit {name} {value}"), || false);
+    assert!(matches!(set, Some(Ok(_))), "{set:?}");
+}
+
 fn grant(client: impl Fn(u64) -> Client, crowd: Crowd) {
     std::thread::scope(|scope| {
         for granter in 0..GRANTERS {
@@ -181,20 +190,57 @@ impl Worker {
         if self.say(&grant).is_none() {
             return;
         }
+        let mut retry_us = 0;
         while !self.results.is_over() {
-            let Some(answer) = self.say(&format!("lock {lease} {lock}")) else { continue };
+            let mut ask = format!("lock {lease} {lock}");
+            let now_us = os::now_us();
+            let retried = now_us >= retry_us;
+            if retried {
+                retry_us = now_us + os::micros(RETRY_EVERY);
+                ask = format!("once retried-{lease}-{now_us} {ask}");
+            }
+            let Some(answer) = self.say(&ask) else { continue };
             let Some(token) = field(&answer, "token") else {
                 self.results.complain(format!("no client but its own wants {lock}: {answer}"));
                 continue;
             };
+            if retried {
+                self.retry(&ask, &format!("token={token} "));
+            }
             let renewed = self.say(&format!("renew {lease}"));
             if renewed.is_some_and(|answer| answer.starts_with("ended")) {
                 self.results.lost.fetch_add(1, Ordering::Relaxed);
                 self.results.complain(format!("the lease of {lock} has ended"));
                 return;
             }
-            self.say(&format!("unlock {lease} {lock} {token}"));
+            let unlocked = self.say(&format!("unlock {lease} {lock} {token}"));
+            if retried && unlocked.is_some() {
+                self.retry(&ask, "REQUEST_STALE");
+            }
             self.results.cycles.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends an acquire once more that was answered. Its answer must say what became of it: that it holds under the
+    /// same token, or that it is over.
+    fn retry(&mut self, ask: &str, expected: &str) {
+        loop {
+            match self.client.say(ask) {
+                ClientReply::Ok(answer) | ClientReply::Refused(answer) => {
+                    if is_for_now(&answer) {
+                        std::thread::sleep(PAUSE);
+                    } else if format!("{answer} ").contains(expected) {
+                        return;
+                    } else {
+                        let what = format!("a retry was not recognised: {ask}: {answer}");
+                        return self.results.complain(what);
+                    }
+                }
+                ClientReply::NotDone(_) | ClientReply::Unknown => std::thread::sleep(PAUSE),
+            }
+            if self.results.is_over() {
+                return;
+            }
         }
     }
 
@@ -225,9 +271,10 @@ impl Worker {
     }
 }
 
-/// Whether a refusal is about room that other clients have taken.
+/// Whether a refusal is about room that other clients have taken. The memory of requests with a key is not such room:
+/// a client has a share of it.
 fn is_for_now(why: &str) -> bool {
-    ["NO_SPACE", "QUOTA", "OVERLOADED", "REQUESTS_FULL"].iter().any(|it| why.starts_with(it))
+    ["NO_SPACE", "QUOTA", "OVERLOADED"].iter().any(|it| why.starts_with(it))
 }
 
 /// Some leases that are renewed together.

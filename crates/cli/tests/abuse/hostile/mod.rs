@@ -39,6 +39,8 @@ const ROUNDS: u64 = 3;
 /// The part of the attackers' processor time that the control must burn, in percent. A control that burns less does
 /// more and is no measure.
 pub(crate) const BURNT: u64 = 95;
+/// How many requests with a key the cluster of the test remembers: few enough that a short flood fills its share.
+const REQUESTS: u64 = 3_000;
 /// The least time between a round and its control, and the most until the leases of the attackers have ended.
 const SETTLE: Duration = Duration::from_millis(500);
 const SETTLE_MAX: Duration = Duration::from_secs(30);
@@ -227,6 +229,9 @@ fn honest_clients_keep_their_leases_under_every_attack() {
     let (clients, leases) = if seconds.is_some() { (64, 10_000) } else { (8, 200) };
     let began_us = os::now_us();
     let mut stage = AttackedCluster::start(3);
+    if seconds.is_none() {
+        honest::set_limit(&stage.addresses(), "requests", REQUESTS);
+    }
     let honest =
         Honest::start(&stage.addresses(), Crowd { clients, leases, ttl: Duration::from_secs(15) });
     let theatre = Theatre {

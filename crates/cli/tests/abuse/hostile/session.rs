@@ -252,6 +252,15 @@ pub(crate) fn with_deadline(
     message(&v1::SessionRequest { hello: None, requests }.encode_to_vec())
 }
 
+/// The same, where each request has an idempotency key.
+pub(crate) fn keyed(first: u64, all: impl IntoIterator<Item = (String, Command)>) -> Vec<u8> {
+    let requests = all.into_iter().zip(first..).map(|((idempotency_key, command), id)| {
+        v1::Request { id, idempotency_key, command: Some(command), ..Default::default() }
+    });
+    let requests = requests.collect();
+    message(&v1::SessionRequest { hello: None, requests }.encode_to_vec())
+}
+
 /// A message of a member.
 pub(crate) fn response(message: &[u8]) -> Option<SessionResponse> {
     SessionResponse::decode(message).ok()

@@ -72,6 +72,7 @@ pub(crate) const ATTACKS: &[Attack] = attacks! {
     "many keys" state::many_keys;
     "many leases" state::many_leases;
     "leases of others" state::leases_of_others;
+    "idempotency keys" state::idempotency_keys;
     "nested watches" watches::nested;
     "watches not read" watches::unread;
     "restarted watches" watches::restarted;

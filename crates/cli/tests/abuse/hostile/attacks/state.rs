@@ -1,10 +1,11 @@
-//! Attacks the state: rings of waits, full queues, many keys and leases, and what belongs to other clients.
+//! Attacks the state: rings of waits, full queues, many keys and leases, remembered requests, and what belongs to
+//! other clients.
 
 use tenure_wire::v1::{self, request::Command};
 
 use super::sessions::{REQUESTS, pour};
 use crate::hostile::flood::{Reads, Round};
-use crate::hostile::session::commands;
+use crate::hostile::session::{commands, keyed};
 
 /// The ids of the attackers' leases begin here. The honest ones are far below.
 const LEASES: i64 = 1 << 40;
@@ -113,5 +114,30 @@ pub(super) fn leases_of_others(round: &Round<'_>) {
             }
         });
         commands(part * REQUESTS, all)
+    });
+}
+
+/// Sends requests that each leave a record for ten minutes: some for a lease, some for none.
+pub(super) fn idempotency_keys(round: &Round<'_>) {
+    let [.., attack] = round.from.octets();
+    pour(round, round.target.leader, 1, Reads::All, |part| {
+        let all = (0..REQUESTS).map(|at| {
+            let number = part * REQUESTS + at;
+            let leave = v1::LeaveRequest {
+                lock: "flooded".to_owned(),
+                lease: lease(round, 0),
+                ..Default::default()
+            };
+            let command = match number {
+                0 => grant(lease(round, 0)),
+                _ if at % 2 == 0 => Command::Leave(leave),
+                _ => Command::Delete(v1::DeleteRequest {
+                    key: "flooded".to_owned(),
+                    ..Default::default()
+                }),
+            };
+            (format!("{attack}-{}-{number}", round.until_us), command)
+        });
+        keyed(part * REQUESTS, all)
     });
 }
