@@ -60,7 +60,7 @@ mod tests {
     fn run(machine: &mut Machine, command: Command<'_>) -> Result<Answer, Refusal> {
         let mut bytes = Vec::new();
         encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-        let entry = seal_labelled(Term(1), 0, None, [bytes.as_slice()].into_iter());
+        let entry = seal_labelled(Term(1), 0, None, [bytes.as_slice()]);
         let mut effects = Effects::default();
         machine.apply(Term(1), Some(&entry), &mut effects);
         effects.outcomes.remove(0).result

@@ -144,7 +144,7 @@ impl Scene<'_> {
             }
             BootstrapStep::Turn(at, boot) => self.turn(at, boot)?,
             BootstrapStep::Asked { from, boot, to } => {
-                self.answer_initial_member(from, boot, to)?
+                self.answer_initial_member(from, boot, to)?;
             }
             BootstrapStep::Answered { to, boot, address, answer } => {
                 let initial_member = &mut self.initial_members[to];
