@@ -3,11 +3,14 @@
 //! Requests borrow from the bytes they were decoded from. Apply reads each command once and copies only what becomes
 //! state.
 
+mod acquire;
+
 use alloc::vec::Vec;
-use tenure_types::{Handle, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
+use tenure_types::{Handle, LeaseId, Limit, PlaceNumber, Revision, Token};
 
 use crate::access::AccessChange;
 
+pub use self::acquire::{Acquire, Ask, AskLease, AskWait, Asks, Purpose};
 pub use crate::level::{
     LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_ANY, LEVEL_FAIR_RECORDS, LEVEL_HAND_ON, LEVEL_MIN_HOLD,
     LEVEL_POLICY, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RECORDS, LEVEL_REOPENING,
@@ -323,45 +326,6 @@ pub enum Urgency {
     Now,
 }
 
-/// Locks to be acquired.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Acquire<'a> {
-    /// The lease that acquires.
-    pub lease: AskLease<'a>,
-    /// The locks and their modes, in any order.
-    pub locks: Asks<'a>,
-    /// Whether one of the locks is enough: the request is granted the first one, in the order of names, that is free
-    /// for it, and leaves the queues of the others. Of a pool, one slot is always enough. Available from [`LEVEL_ANY`]
-    /// on.
-    pub any: bool,
-    /// How long to wait in the queue.
-    pub wait: AskWait,
-    /// The metadata of the grants; in an election, the candidate's value. May be empty.
-    pub metadata: &'a [u8],
-    /// How long the lock stays unavailable after an end that the holder did not ask for.
-    pub lock_delay_ms: u64,
-    /// The longest time that the lock may be held.
-    pub max_hold_ms: Option<u64>,
-    /// Within how much time after the grant, and after each report, the holder promises to report a larger number
-    /// with [`Command::Progress`]; 0 for no promise. Available from [`LEVEL_PROGRESS`] on.
-    pub progress_within_ms: u64,
-    /// The least time from the grant to the next grant of the lock, even if the holder releases it earlier; 0 for none.
-    /// Available from [`LEVEL_MIN_HOLD`] on.
-    pub min_hold_ms: u64,
-    /// The group whose older waiters this request replaces if it has to wait. Available from [`LEVEL_POLICY`] on.
-    pub supersede: Option<&'a str>,
-    /// Whether this only repeats a request that was queued before: it asks for nothing new, and is answered `Ended` if
-    /// the lease neither holds nor awaits the locks any more. Available from [`LEVEL_POLICY`] on.
-    pub resume: bool,
-    /// How urgent the request is, up to [`PRIORITY_MAX`]; 0 is the default. Available from [`LEVEL_PRIORITY`]
-    /// on.
-    pub priority: u8,
-    /// Whether this acquires a lock or runs for leadership.
-    pub purpose: Purpose,
-    /// Whether the lease's other work continues while it waits, so that this wait cannot be part of a deadlock.
-    pub independent: bool,
-}
-
 /// A shared hold to be turned into an exclusive one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Upgrade<'a> {
@@ -376,26 +340,6 @@ pub struct Upgrade<'a> {
     pub resume: bool,
     /// Whether the lease's other work continues while it waits.
     pub independent: bool,
-}
-
-impl Acquire<'_> {
-    /// Whether one of several locks is enough.
-    pub(crate) fn is_choice(&self) -> bool {
-        self.pool().is_some() || self.any && self.locks.as_slice().len() > 1
-    }
-
-    /// The prefix of the pool, if it asks for a slot of one.
-    pub fn pool(&self) -> Option<&str> {
-        match &self.locks {
-            Asks::Pool(ask) => Some(ask.lock),
-            Asks::One(_) | Asks::Many(_) => None,
-        }
-    }
-
-    /// Whether it takes more than one slot of some semaphore.
-    fn takes_several(&self) -> bool {
-        self.locks.as_slice().iter().any(|ask| ask.mode.grants() != 1)
-    }
 }
 
 /// One acquire request to take back, identified by its answer.
@@ -427,69 +371,6 @@ pub enum AskId<'a> {
     },
     /// An idempotency key.
     Key(&'a str),
-}
-
-/// The lease that locks are acquired for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AskLease<'a> {
-    /// A lease that exists.
-    Existing(LeaseRef),
-    /// A lease that the same command grants.
-    New(NewLease<'a>),
-}
-
-/// The locks of one acquire request. One lock is the common case and needs no allocation.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Asks<'a> {
-    /// One lock.
-    One(Ask<'a>),
-    /// Any other number of them.
-    Many(Vec<Ask<'a>>),
-    /// Any slot of a pool: of the semaphores whose names begin with this prefix and whose numbers of slots an operator
-    /// has set. Of the mode, only how many slots it takes counts. Available from [`LEVEL_ANY`] on.
-    Pool(Ask<'a>),
-}
-
-impl<'a> Asks<'a> {
-    /// Returns the locks as a slice; of a pool, its prefix.
-    pub fn as_slice(&self) -> &[Ask<'a>] {
-        match self {
-            Asks::One(ask) | Asks::Pool(ask) => core::slice::from_ref(ask),
-            Asks::Many(asks) => asks,
-        }
-    }
-}
-
-/// One lock of an acquire request.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Ask<'a> {
-    /// The lock's name.
-    pub lock: &'a str,
-    /// The mode in which to acquire it.
-    pub mode: Mode,
-}
-
-/// How long an acquire request waits in the queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AskWait {
-    /// It does not wait.
-    No,
-    /// It waits until it is granted.
-    Unlimited,
-    /// It waits for at most this long by the machine's clock. Zero means [`AskWait::No`].
-    Limit {
-        /// The limit in milliseconds.
-        ms: u64,
-    },
-}
-
-/// What a grant is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    /// A lock.
-    Lock,
-    /// Leadership: watchers see when it becomes vacant.
-    Election,
 }
 
 /// A held lock, identified by its token so that a late command cannot refer to another grant.
@@ -543,6 +424,7 @@ pub struct WriteGuard<'a> {
 #[cfg(test)]
 mod tests {
     use alloc::vec;
+    use tenure_types::Mode;
 
     use super::*;
 
