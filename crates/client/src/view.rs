@@ -245,6 +245,9 @@ pub struct Explanation {
     pub grants_after: Option<Duration>,
     /// The drained prefix that the lock is below. While it is drained, the lock is not granted.
     pub drained: Option<DrainView>,
+    /// For how long the cluster has served the queues again, because a prefix was opened or the post-restore wait is
+    /// over, if this lock can be granted and its turn is still to come.
+    pub reopening: Option<Duration>,
 }
 
 /// The state of the cluster.
@@ -393,6 +396,7 @@ impl Explanation {
             usually_held: it.usually_held_ms.map(ms),
             grants_after: it.quiet_ms.map(ms),
             drained: it.drained.map(DrainView::of),
+            reopening: it.reopening_ms.map(ms),
         }
     }
 }

@@ -131,12 +131,13 @@ impl Machine {
     }
 
     /// Whether the machine has yet to serve the queues of this place, because they were reopened.
-    fn is_to_be_served(&self, place: SlabIndex) -> bool {
+    pub(crate) fn is_to_be_served(&self, place: SlabIndex) -> bool {
         let lease = self.leases.at(self.places.at(place).lease).id;
         self.reopening().is_some_and(|reopening| reopening.is_ahead(lease))
     }
 
-    fn could_be_granted(&self, place: SlabIndex) -> bool {
+    /// Whether a place can be granted now.
+    pub(crate) fn could_be_granted(&self, place: SlabIndex) -> bool {
         let record = self.places.at(place);
         if record.any {
             return !self.is_quiet()

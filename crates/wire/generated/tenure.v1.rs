@@ -3772,6 +3772,8 @@ pub struct ExplainResponse {
     pub quiet_ms: ::core::option::Option<u64>,
     #[prost(message, optional, tag = "11")]
     pub drained: ::core::option::Option<DrainView>,
+    #[prost(uint64, optional, tag = "12")]
+    pub reopening_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ChainStep {

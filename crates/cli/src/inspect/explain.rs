@@ -165,6 +165,7 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     }
     text.push_str(&quiet_line(explained));
     text.push_str(&drain_line(explained));
+    text.push_str(&reopening_line(explained));
     text.push_str(&next(&pasted, explained));
     text
 }
@@ -211,6 +212,14 @@ fn drain_line(explained: &Explanation) -> String {
     format!("drained  {words}; not granted until: {open}\n")
 }
 
+/// Why a lock that is free is not granted yet although its prefix was opened; nothing otherwise.
+fn reopening_line(explained: &Explanation) -> String {
+    let Some(since) = explained.reopening_ms.map(duration::ms) else { return String::new() };
+    format!(
+        "reopened {since} ago; the cluster serves the queues in turn, and this one is still to come\n"
+    )
+}
+
 fn next(pasted: &str, explained: &Explanation) -> String {
     let beyond = explained
         .chain
@@ -224,4 +233,18 @@ fn next(pasted: &str, explained: &Explanation) -> String {
         format!("         tenure force {pasted} --token {token} --reason \"…\"{now}\n")
     });
     suggested(&format!("next     {beyond}tenure history {pasted}\n{force}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_lock_whose_turn_is_still_to_come_is_explained() {
+        let mut explained = Explanation::default();
+        assert_eq!(reopening_line(&explained), "");
+        explained.reopening_ms = Some(2_000);
+        let said = "reopened 2s ago; the cluster serves the queues in turn, and this one is still to come\n";
+        assert_eq!(reopening_line(&explained), said);
+    }
 }

@@ -31,6 +31,9 @@ pub struct Explained {
     pub quiet_ms: Option<u64>,
     /// The drained prefix that the lock is below.
     pub drained: Option<DrainView>,
+    /// For how long the machine has served queues since a prefix was opened or the quiet period ended, if this lock can
+    /// be granted and its turn is still to come.
+    pub reopening_ms: Option<u64>,
 }
 
 /// Which lease waits for which: each lease holds the lock of its step and waits for the lock of the next step.
@@ -90,7 +93,17 @@ impl Machine {
         }
         let (lock, drained) = (self.lock(lock)?, self.drained(lock));
         let (chain, freed, quiet_ms) = (self.chain(slot), self.freed(slot), self.quiet_ms());
-        Some(Explained { lock, ahead, own, chain, freed, quiet_ms, drained })
+        let reopening_ms = self.reopening_ms(slot);
+        Some(Explained { lock, ahead, own, chain, freed, quiet_ms, drained, reopening_ms })
+    }
+
+    /// For how long the queues have been served again, if the first place of this one can be granted and is still to be
+    /// served.
+    fn reopening_ms(&self, lock: SlabIndex) -> Option<u64> {
+        let reopening = self.reopening()?;
+        let place = self.waits.at(self.locks.at(lock).queue.first?).place;
+        let waits = self.is_to_be_served(place) && self.could_be_granted(place);
+        waits.then_some(reopening.for_ms)
     }
 
     /// Follows the first holder of each lock to the lock that it waits for.

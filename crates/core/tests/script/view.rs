@@ -210,6 +210,9 @@ fn explain(explained: &Explained) -> String {
     if let Some(drained) = &explained.drained {
         parts.push(format!("drained {}", drain(drained)));
     }
+    if let Some(ms) = explained.reopening_ms {
+        parts.push(format!("to be served, for {}", show_span(ms)));
+    }
     parts.join("; ")
 }
 

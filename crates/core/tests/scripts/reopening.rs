@@ -64,6 +64,27 @@ fn a_queue_that_is_not_served_yet_keeps_its_order_when_others_join_it() {
 }
 
 #[test]
+fn an_explanation_says_that_a_free_lock_is_still_to_be_served() {
+    check(
+        "
+         0s  level 14                 raised
+         0s  limits ends_per_entry=1  set
+         0s  A lease 60s              granted
+         0s  B lease 60s              granted
+         0s  C lease 60s              granted
+         0s  C lock db/3              held token=1
+         0s  drain db/                drained
+         1s  B lock db/2              queued ahead=0
+         1s  B lock db/3              queued ahead=0
+         2s  undrain db/              opened
+         2s  explain db/2             ahead B; free now; to be served, for 0s
+         2s  explain db/3             held by C for 2s; ahead B; chain C db/3; free in 58001ms if silent
+         2s  -                        B held token=2
+    ",
+    );
+}
+
+#[test]
 fn prefixes_that_open_in_one_entry_are_served_in_one_slice() {
     check(
         "

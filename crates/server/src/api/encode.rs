@@ -269,6 +269,7 @@ pub(crate) fn explained(it: &Explained) -> v1::ExplainResponse {
         usually_of: 0,
         quiet_ms: it.quiet_ms,
         drained: it.drained.as_ref().map(drain_view),
+        reopening_ms: it.reopening_ms,
     }
 }
 

@@ -494,6 +494,10 @@ pub struct Explained {
     /// The drained prefix that the lock is below. While it is drained, the lock is not granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained: Option<DrainShown>,
+    /// The lock can be granted to the first waiter, but its turn is still to come: the cluster serves the queues one
+    /// after the other because a prefix was opened or the post-restore wait is over, for so long now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reopening_ms: Option<u64>,
     /// The member that answers, and its revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
@@ -531,6 +535,7 @@ impl From<v1::ExplainResponse> for Explained {
             usually_of: usually.map(|_| explained.usually_of),
             quiet_ms: explained.quiet_ms,
             drained: explained.drained.map(DrainShown::of_explanation),
+            reopening_ms: explained.reopening_ms,
             header: explained.header.map(Into::into),
         }
     }

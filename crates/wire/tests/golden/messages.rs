@@ -190,6 +190,7 @@ pub(crate) fn explained() -> v1::ExplainResponse {
         usually_of: 20,
         quiet_ms: None,
         drained: None,
+        reopening_ms: None,
     }
 }
 
