@@ -127,9 +127,11 @@ impl Model {
     /// Takes the asks for a pool out of the queue of a lock that is no slot of it any more. Returns the locks that this
     /// may have freed.
     pub(super) fn leave_slot(&mut self, lock: &Name) -> Vec<Name> {
-        let mut touched = vec![lock.clone()];
+        // A queue that no place leaves is not served: it may be one that was reopened and has yet to be.
+        let mut touched = Vec::new();
         let waiting: Vec<Place> = self.queue_of(lock).into_iter().cloned().collect();
         for place in waiting.into_iter().filter(|place| place.pool.is_some()) {
+            touched.push(lock.clone());
             if place.locks.len() > 1 {
                 self.leave_one_queue(&place, lock, Cause::Left);
                 continue;
