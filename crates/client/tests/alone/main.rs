@@ -357,7 +357,7 @@ fn the_blocking_client_changes_holds_and_closes_prefixes() {
     let other = tenure::blocking::Client::connect(member.running.clients.to_string()).unwrap();
     let reader = client.lock("data").with(tenure::LockAsk::shared).acquire().unwrap();
     let second = other.lock("data").with(tenure::LockAsk::shared).acquire().unwrap();
-    let still = reader.upgrade(Duration::from_millis(50)).unwrap_err();
+    let still = reader.upgrade(Duration::from_secs(2)).unwrap_err();
     assert!(matches!(still.error, Error::Refused(Refusal::WaitTimeout)), "{still:?}");
     let reader = still.guard.expect("it is held as before");
     reader.check().unwrap();
