@@ -363,9 +363,7 @@ mod tests {
     fn a_hold_that_is_lost_after_its_downgrade_is_told_without_a_cause_that_is_not_known() {
         let mut compacted = downgraded();
         compacted.then(1, force(compacted.token));
-        let keep = compacted.machine.revision();
-        compacted.then(1, put());
-        compacted.then(1, Command::Compact { keep: keep.next() });
+        compacted.then(1, Command::SetLimits(vec![(Limit::HistoryRevisions, 1)]));
         assert_eq!(compacted.told(), (Some(None), None));
         let mut long_ago = downgraded();
         for value in 0..LOOK_MAX as u64 {
