@@ -36,6 +36,21 @@ export function isDeep({ lock, chain, chain_goes_on: goesOn, ahead }) {
   return lock.holders.length > 1 || (lock.holders.length === 0 && ahead.length > 0 && isGroup(ahead[0]));
 }
 
+/** Who is at the end of a chain of single holders that wait for each other, from a lock that was explained; if that is known. */
+export function endOf({ lock, chain, chain_goes_on: goesOn }) {
+  const single = lock && lock.holders.length === 1 && lock.holders[0].state === 'held';
+  return single && !goesOn ? chain[chain.length - 1] : undefined;
+}
+
+/** What the locks that are asked for say about what is behind them; nothing of those that the caller may not see. */
+export async function explainAll(asked, signal, sent) {
+  const explain = ({ lock, lease }) => get(`/v1/locks/${name(lock)}`, { view: 'explain', lease, limit: lease ? PLACES : 1, stale: true }, signal, sent);
+  const answers = await Promise.all(asked.map((it) => explain(it).catch((error) => {
+    if (!isAnswer(error)) throw error;
+  })));
+  return new Map(asked.map((it, index) => [it.lock, answers[index]]).filter(([, answer]) => answer));
+}
+
 /** Whether a request gets all of several locks or none: then what holds it up may be at another one. */
 const isGroup = ({ locks, any, pool }) => locks.length > 1 && !any && !pool;
 

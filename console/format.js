@@ -95,6 +95,9 @@ export const LOSSES = new Set(['expired', 'revoked', 'forced', 'max_hold', 'no_p
 /** An argument as a shell takes it unchanged. */
 export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
+/** Of the lock that a nested `tenure run` holds while it waits, the lock that it waits for; of others nothing. */
+export const nested = (lock) => (/^(.+)\/\.nested\/\d+$/.exec(lock) || [])[1];
+
 /** Metadata or a value: text, or its size if it is not text. */
 export function content(text, base64) {
   if (text) return text;

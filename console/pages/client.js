@@ -4,11 +4,11 @@ import { html, useMemo } from '../vendor/htm-preact.js';
 import { useHistory, useRead, useResource } from '../live.js';
 import { leasesOf, locksOf } from '../leases.js';
 import { name } from '../api.js';
-import { requestsOf } from '../blocking.js';
-import { content, duration, plural } from '../format.js';
+import { endOf, explainAll, requestsOf } from '../blocking.js';
+import { content, duration, nested, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, ClientLink, Command, Empty, Field, Further, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, Some, TtlBar } from '../parts/basic.js';
+import { Age, ClientLink, Command, Empty, Field, Further, InTheEnd, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, Some, TtlBar } from '../parts/basic.js';
 import { WhyItWaits } from '../parts/blocking.js';
 import { LossTable } from './lock.js';
 
@@ -21,6 +21,8 @@ const NAMED = 3;
 const EXPLAINED = 3;
 /** So long after a search that took one page it is made again, and so much longer after one that took more. */
 const SEARCH_MS = 2000;
+/** How often the waits of the first sentence are read again. */
+const EXPLAIN_MS = 5000;
 
 function LeaseCard({ lease, at, console, open }) {
   const may = useCan(console, 'force');
@@ -31,11 +33,11 @@ function LeaseCard({ lease, at, console, open }) {
     <div class="lease-line"><${TtlBar} ttl=${lease.ttl_ms} left=${lease.left_ms} at=${at} label=${`Time left of lease ${lease.lease}`} />
       <span class="dim">ends in <${Left} ms=${lease.left_ms} at=${at} /> unless renewed (ttl ${duration(lease.ttl_ms)})</span></div>
     <dl class="wide">
-      <${Field} label="Holds">${lease.holds.length ? html`<${Some} of=${lease.holds} most=${ITEMS} each=${(hold) => html`<span class="item"><${LockLink} lock=${hold.lock} /> <span class="dim num">token ${hold.token}</span></span>`} />` : html`<span class="dim">nothing</span>`}<//>
+      <${Field} label="Holds">${lease.holds.length ? html`<${Some} of=${lease.holds} most=${ITEMS} each=${(hold) => html`<span class="item"><${LockLink} lock=${hold.lock} by=${lease.client} /> <span class="dim num">token ${hold.token}</span></span>`} />` : html`<span class="dim">nothing</span>`}<//>
       <${Field} label="Waits for">${lease.waits.length ? html`<${Some} of=${requestsOf(lease)} most=${ITEMS} each=${(request, index) => html`<${WhyItWaits} key=${request.place} request=${request} open=${open && index < EXPLAINED} />`} />` : html`<span class="dim">nothing</span>`}<//>
       ${lease.keys.length > 0 && html`<${Field} label="Keys">${html`<${Some} of=${lease.keys} most=${ITEMS} each=${(key) => html`<span class="item">${key}</span>`} />`}<//>`}
     </dl>
-    <div class="acts"><${ActButton} label="Revoke lease…" danger allowed=${may} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//></div>
+    <div class="acts"><${ActButton} label="Revoke lease…" does="Its client is asked to stop, and loses all locks of the lease." danger allowed=${may} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//></div>
   </article>`;
 }
 
@@ -63,16 +65,32 @@ function Visible({ client }) {
   <//>`;
 }
 
+/** How long a client waits for each of the named locks, and for whom in the end. */
+function Waiting({ client, waits }) {
+  const named = waits.slice(0, NAMED);
+  const { data, at } = useRead(`waits of ${client}`, (signal, sent) => explainAll(named, signal, sent), EXPLAIN_MS);
+  const more = ({ lock, lease }) => {
+    const explained = data && data.get(lock);
+    if (!explained) return '';
+    const own = explained.own || explained.ahead.find((it) => it.lease === lease);
+    const end = endOf(explained);
+    return html`${own && html` for <${Age} ms=${own.waiting_ms} at=${at} />`}${end && (end.lock === lock ? html` (held by <${ClientLink} client=${end.client} />)` : html` (in the end for <${InTheEnd} end=${end} />)`)}`;
+  };
+  return html`${waits.length > 1 ? `${plural(waits.length, 'lock')}: ` : ''}${named.map((wait, index) => html`${index ? ', ' : ''}<${LockLink} key=${wait.lock} lock=${wait.lock} />${more(wait)}`)}${waits.length > NAMED ? ', …' : ''}`;
+}
+
 export function Client({ about: client, console }) {
   const { data, at, error } = useRead(`leases of ${client}`, (signal, sent) => leasesOf(client, { signal, sent }), (read) => SEARCH_MS * (read ? read.pages : 1));
   const leases = data ? data.found : [];
-  const held = leases.reduce((sum, lease) => sum + lease.holds.length, 0);
-  const awaited = leases.flatMap((lease) => lease.waits.map((wait) => wait.lock));
+  // For a lock of its own nested run it waits for itself.
+  const inner = new Set(leases.flatMap((lease) => lease.holds.map((hold) => hold.lock)).filter(nested));
+  const held = leases.reduce((sum, lease) => sum + lease.holds.length, 0) - inner.size;
+  const waits = leases.flatMap((lease) => lease.waits.map(({ lock }) => ({ lock, lease: lease.lease }))).filter(({ lock }) => !inner.has(lock));
   return html`<h1 tabindex="-1"><span class="kind">Client</span> <span class="name">${client}</span></h1>
     <${Limited} console=${console} />
     <${Problem} error=${error} />
     ${data && html`<p class="answer">${leases.length
-      ? html`It has ${plural(leases.length, 'lease')}, holds ${held ? plural(held, 'lock') : 'no lock'} and waits for ${awaited.length ? plural(awaited.length, 'lock') : 'none'}${awaited.length > 0 && html`: ${awaited.slice(0, NAMED).map((lock, index) => html`${index ? ', ' : ''}<${LockLink} key=${lock} lock=${lock} />`)}${awaited.length > NAMED ? ', …' : ''}`}.`
+      ? html`It has ${plural(leases.length, 'lease')}, holds ${held ? plural(held, 'lock') : 'no lock'} and waits for ${waits.length ? html`<${Waiting} client=${client} waits=${waits} />` : 'none'}${inner.size > 0 && waits.some(({ lock }) => [...inner].some((it) => nested(it) === lock)) ? ', in a nested run' : ''}.`
       : nothing(console, 'It has no lease now: it holds nothing and waits for nothing.', 'It has no lease that you may see. The leases of others are shown to callers with the verb read for the cluster.')}</p>`}
     ${!console.readsAll && html`<${Visible} client=${client} />`}
     ${data ? !data.whole && html`<p class="note">There are more leases than were searched: this client may have others.</p>` : !error && html`<p class="loading">Loading…</p>`}

@@ -5,11 +5,11 @@ import { useResource } from '../live.js';
 import { useChanges, useSpaced } from '../streams.js';
 import { isAnswer, name } from '../api.js';
 import { href } from '../router.js';
-import { cause, content, count, duration, LOSSES, plural } from '../format.js';
-import { isDeep } from '../blocking.js';
+import { cause, content, count, duration, LOSSES, nested, plural } from '../format.js';
+import { endOf, isDeep } from '../blocking.js';
 import { holds } from '../holds.js';
 import { ActButton, Force, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, Brief, Choice, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
+import { Age, Brief, Choice, ClientLink, Command, Empty, Field, InTheEnd, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
 import { WhatIsInTheWay } from '../parts/blocking.js';
 import { List, usePages } from '../parts/list.js';
 
@@ -20,6 +20,9 @@ const PAST_HOLDS = 60;
 const DAY = 86_400_000;
 
 const path = (lock) => `/v1/locks/${name(lock)}`;
+
+/** Whether a name has no holder, no waiter and no past. */
+export const isUnknown = (explained, past) => !explained.lock && !explained.ahead.length && Boolean(past) && !past.changes.length && !past.before;
 
 /** How a lock stands, in one word. A holder that has not renewed for half of its ttl is late, not lost. */
 function standing({ lock, drained, free_if_silent_ms: silent }) {
@@ -38,7 +41,12 @@ function Taken({ hold }) {
 /** How a lock without a holder was held last. */
 export function LastHeld({ hold }) {
   if (!hold || !hold.end) return null;
-  return html` It was last held by <${ClientLink} client=${hold.client} />${hold.to ? html` until <${Time} at=${hold.to} />` : ''}: ${cause(hold.end)}<${Taken} hold=${hold} />.`;
+  return html` It was last held by <${ClientLink} client=${hold.client} /><${Ended} hold=${hold} />.`;
+}
+
+/** Until when a lock was held, and how that ended. */
+export function Ended({ hold }) {
+  return html`${hold.to ? html` until <${Time} at=${hold.to} />` : ''}: ${cause(hold.end)}<${Taken} hold=${hold} />`;
 }
 
 /** Why a lock is not granted although it could be. */
@@ -78,8 +86,8 @@ function Summary({ explained, at, list }) {
         : silent != null
           ? html` It is free when released, or in <${Left} ms=${silent} at=${at} /> if the holder stops renewing now.`
           : '';
-  const last = chain[chain.length - 1];
-  const behind = first.state === 'held' && others === 0 && chain.length > 1 ? html` Its holder waits itself: in the end everything waits for <${ClientLink} client=${last.client} />, which holds <${LockLink} lock=${last.lock} />.` : '';
+  const end = endOf(explained);
+  const behind = end && chain.length > 1 ? html` Its holder waits itself: in the end everything waits for <${InTheEnd} end=${end} />.` : '';
   return html`<p class="answer">${who}${drained}${waits}${behind}${free}</p>`;
 }
 
@@ -231,9 +239,11 @@ export function Lock({ about: lock, console }) {
   const holders = shown ? shown.holders : [];
   const first = holders[0];
   const waiting = shown ? shown.waiting : 0;
-  return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span> <${State} state=${standing(data)} />
+  const unknown = isUnknown(data, past.data);
+  return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span> ${!unknown && html`<${State} state=${standing(data)} />`}
       ${shown && shown.slots && html`<span class="dim">${holders.length} of ${plural(shown.slots, 'slot')}</span>`}</h1>
-    <${Summary} explained=${data} at=${at} list=${list} />
+    ${unknown ? html`<p class="answer">No such lock is held or recorded; check the name.<${Drained} drained=${data.drained} at=${at} /></p>` : html`<${Summary} explained=${data} at=${at} list=${list} />`}
+    ${nested(lock) && html`<p class="note">A nested <code>tenure run</code> holds this lock while it waits for <${LockLink} lock=${nested(lock)} />, and what it runs in waits for this one.</p>`}
     <${Problem} error=${error} />
     ${holders.length > 0 &&
     html`<div class="holders">${holders.slice(0, 24).map(
@@ -242,9 +252,9 @@ export function Lock({ about: lock, console }) {
     ${isDeep(data) && html`<${Panel} title="What is in the way" id="chain" note="its holders, and what they wait for themselves"><${WhatIsInTheWay} lock=${lock} /><//>`}
     <${Queue} lock=${lock} explained=${data} at=${at} />
     <${Past} lock=${lock} data=${past.data} list=${list} error=${past.error} />
-    <${Panel} title="The same in a terminal" id="commands">
+    <${Panel} title="The same in a terminal" id="commands" note="these only look">
       <${Command} words=${['tenure', 'explain', lock]} />
       <${Command} words=${['tenure', 'history', lock]} />
-      ${first && html`<${Command} words=${['tenure', 'force', lock, '--token', first.token, '--reason', { raw: '"…"' }]} />`}
+      ${first && html`<h3>This one acts: it takes the lock away from ${first.client}</h3><${Command} words=${['tenure', 'force', lock, '--token', first.token, '--reason', { raw: '"…"' }]} />`}
     <//>`;
 }

@@ -54,7 +54,7 @@ export function Members({ console }) {
         <tbody>${[...status.members].sort((one, other) => one.name.localeCompare(other.name)).map(
           (member) => html`<tr key=${member.member_id}><td><strong>${member.name || '–'}</strong> <span class="dim num spare">${member.member_id}</span></td>
             <td>${member.role === 'leader' ? html`<${Badge} level="ok">leader<//>` : member.role}</td>
-            <td>${member.up ? html`<${Badge} level="ok">up<//> <span class="dim">${member.state}</span>` : html`<${Badge} level="bad">does not answer<//>`}</td>
+            <td>${member.up ? member.state === 'up to date' ? html`<${Badge} level="ok">up to date<//>` : html`<${Badge} level="ok">up<//> <span class="dim">${member.state}</span>` : html`<${Badge} level="bad">does not answer<//>`}</td>
             <td>${member.client_address && member.up ? html`<a href=${elsewhere(member.client_address)}>${member.client_address}</a>` : member.client_address}</td>
             <td class="numeric"><${Behind} member=${member} leader=${leader} /></td>
             <td class="numeric">${member.fsync_p99_us ? quick(member.fsync_p99_us) : ''}</td>

@@ -5,16 +5,20 @@ import { get, isAnswer, name } from '../api.js';
 import { AGAIN_MS, useNow, useResource } from '../live.js';
 import { useStates } from '../streams.js';
 import { href, refilter } from '../router.js';
-import { cause, count, duration, plural, rate } from '../format.js';
+import { cause, count, local, plural, rate } from '../format.js';
 import { findings } from '../findings.js';
 import { holds } from '../holds.js';
 import { Age, ClientLink, Command, Empty, Limited, LockLink, nothing, Panel, Problem, State, TextFilter, Time } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';
 import { Spark } from '../parts/chart.js';
-import { WaitsTable } from '../parts/waits.js';
-import { LastHeld } from './lock.js';
+import { longestFirst, WaitsTable } from '../parts/waits.js';
+import { Ended, isUnknown, LastHeld } from './lock.js';
 
 const KEPT = 60;
+/** Another time since when the member counts differs by more. */
+const SINCE_MS = 10_000;
+/** Of so many of the longest waits the end of the chain is read. */
+const ENDS = 5;
 
 // The rates of the last two minutes, from what the member has counted.
 function useRates(overview, at) {
@@ -32,6 +36,14 @@ function useRates(overview, at) {
     state.at = at;
   }
   return state.points;
+}
+
+// Since when the member counts. It tells how long that is, which takes a varying time to come here.
+function useSince(overview, at) {
+  const since = useRef();
+  const told = overview && at - overview.totals.counted_ms;
+  if (overview && !(Math.abs(told - since.current) < SINCE_MS)) since.current = told;
+  return since.current && new Date(since.current);
 }
 
 function Tile({ label, value, note, level, children }) {
@@ -62,7 +74,7 @@ export function Health({ status, error }) {
 
 function Waits({ list, at, console }) {
   if (!list.length) return html`<${Empty}>${nothing(console, 'No client waits.', 'No client waits for a lock that you may see.')}<//>`;
-  return html`<${WaitsTable} rows=${list.slice(0, 10)} at=${at} />`;
+  return html`<${WaitsTable} rows=${list.slice(0, 10)} at=${at} ends=${ENDS} />`;
 }
 
 function Prefixes({ list, at, console }) {
@@ -85,7 +97,7 @@ function mode(lock) {
 }
 
 const COLUMNS = [
-  { label: 'Lock', width: 'minmax(12rem, 2.4fr)', narrow: 'minmax(0, 1.2fr)', cell: (lock) => html`<${LockLink} lock=${lock.lock} />` },
+  { label: 'Lock', width: 'minmax(12rem, 2.4fr)', narrow: 'minmax(0, 1.2fr)', cell: (lock) => html`<${LockLink} lock=${lock.lock} by=${lock.holders.length && lock.holders[0].client} />` },
   { label: 'State', width: '8rem', cell: (lock) => html`<${State} state=${lock.holders.length ? lock.holders[0].state : 'vacant'} />` },
   { label: 'Mode', width: '7rem', cell: mode },
   {
@@ -143,8 +155,10 @@ export function Now({ filters, console }) {
   const points = useRates(overview, at);
   const now = useNow();
   const [started] = useState(Date.now());
+  const since = useSince(overview, at);
   const last = points[points.length - 1];
-  const wait = overview && overview.longest_waits[0];
+  const waits = overview ? longestFirst(overview.longest_waits) : [];
+  const wait = waits[0];
   return html`<h1 tabindex="-1">Now</h1>
     <${Health} status=${status} error=${error} />
     <${Limited} console=${console} />
@@ -155,13 +169,13 @@ export function Now({ filters, console }) {
           <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : nothing(console, 'no client waits', 'none that you see')} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
           <${Tile} label="Grants/s" value=${rate(last && last.granted)}><${Spark} values=${points.map((it) => it.granted)} label="Grants per second, last two minutes" /><//>
           <${Tile} label="Hand-overs/s" value=${rate(last && last.handed)}><${Spark} values=${points.map((it) => it.handed)} label="Hand-overs per second, last two minutes" /><//>
-          <${Tile} label=${`Losses, last ${duration(overview.totals.counted_ms)}`} value=${count(overview.totals.lost)} note=${html`<a href=${href('stuck', '', { show: 'losses' })}>who, and why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
+          <${Tile} label="Losses" value=${count(overview.totals.lost)} note=${html`<a href=${href('stuck', '', { show: 'losses' })}>since ${local(since, false)}: who, why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
           <${Tile} label="Revoking" value=${count(overview.revoking)} note="not free yet" level=${overview.revoking ? 'warn' : ''} />
           <${Tile} label="Leases" value=${count(overview.leases)} note=${plural(overview.elections, 'election')} />
         </div>
         ${!overview.complete && html`<p class="problem">Only ${count(overview.locks)} locks were read for this summary.</p>`}
         <div class="columns">
-          <${Panel} title="Longest waits" id="waits" aside=${html`<a href=${href('stuck')}>Stuck and lost</a>`}><${Waits} list=${overview.longest_waits} at=${at} console=${console} /><//>
+          <${Panel} title="Longest waits" id="waits" aside=${html`<a href=${href('stuck')}>Stuck and lost</a>`}><${Waits} list=${waits} at=${at} console=${console} /><//>
           <${Panel} title="Hottest prefixes" id="prefixes"><${Prefixes} list=${overview.prefixes} at=${at} console=${console} /><//>
         </div>`
       : refused
@@ -192,18 +206,23 @@ async function clientsLike(text, console, signal) {
   return { clients: [...clients].sort(), whole: false };
 }
 
-// The locks of the past whose names contain a text, with the last that is recorded of each, and the clients.
+// The locks of the past whose names contain a text, with the last that is recorded of each, the clients, and what the
+// client of exactly that name held last.
 async function pastLike(text, console, signal) {
   const wanted = text.toLowerCase();
   const locks = new Map();
   const clients = new Set();
-  for (const params of [{ prefix: text, limit: 200 }, ...(console.readsAll ? [{ limit: PAST_MAX }] : [])]) {
-    for (const event of (await get('/v1/history', params, signal)).changes.flatMap((change) => change.events)) {
+  const own = { client: text, limit: 200 };
+  let last;
+  for (const params of [{ prefix: text, limit: 200 }, ...(console.readsAll ? [own, { limit: PAST_MAX }] : [])]) {
+    const { changes } = await get('/v1/history', params, signal);
+    if (params === own) last = holds(changes).reverse().find((hold) => hold.client === text);
+    for (const event of changes.flatMap((change) => change.events)) {
       if (event.lock && event.lock.toLowerCase().includes(wanted) && !locks.has(event.lock)) locks.set(event.lock, event);
       if (event.client && event.client.toLowerCase().includes(wanted)) clients.add(event.client);
     }
   }
-  return { locks: [...locks.values()], clients: [...clients] };
+  return { locks: [...locks.values()], clients: [...clients], last };
 }
 
 // Reads something once, again while the member cannot answer.
@@ -235,15 +254,21 @@ function Exact({ lock }) {
   const { data, at, error } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 1 }, 5000);
   const past = useResource(`/v1/locks/${name(lock)}`, { view: 'history', archive: true, limit: 20 });
   const last = past.data && holds(past.data.changes).reverse().find((hold) => hold.end);
-  const unknown = past.data && !past.data.changes.length && !past.data.before;
   const holder = data && data.lock && data.lock.holders[0];
   const links = html`<a href=${href('lock', lock)}>Its page</a> · <a href=${href('timeline', '', { lock })}>Its history</a>`;
   if (error && isAnswer(error)) return html`<p class="answer"><${LockLink} lock=${lock} />: ${error.reason === 'PERMISSION_DENIED' ? 'you may not see this lock.' : error.message}</p>`;
+  if (data && isUnknown(data, past.data)) return html`<p class="answer">No lock is named <span class="name">${lock}</span>: none is held, awaited or recorded.</p>`;
   return html`<p class="answer"><${LockLink} lock=${lock} />: ${!data
       ? '…'
       : holder
         ? html`<${State} state=${holder.state} /> <${ClientLink} client=${holder.client} />, for <${Age} ms=${holder.held_ms} at=${at} />.`
-        : `not held now${data.lock && data.lock.waiting ? `; ${plural(data.lock.waiting, 'client waits', 'clients wait')}` : ''}${unknown ? ', and nothing is recorded of it' : ''}.`}${data && !holder ? html`<${LastHeld} hold=${last} />` : ''} ${links}</p>`;
+        : `not held now${data.lock && data.lock.waiting ? `; ${plural(data.lock.waiting, 'client waits', 'clients wait')}` : ''}.`}${data && !holder ? html`<${LastHeld} hold=${last} />` : ''} ${links}</p>`;
+}
+
+/** The client of exactly this name, with the last that is recorded of it. */
+function ExactClient({ client, present, last }) {
+  if (!present && !last) return null;
+  return html`<p class="answer"><${ClientLink} client=${client} />: a client${present ? '' : ' without a lease now'}.${last && html` It ${last.end ? 'last held' : 'holds'} <${LockLink} lock=${last.lock} />${last.end && html`<${Ended} hold=${last} />`}.`}</p>`;
 }
 
 /** What a search found: the lock of that name, and locks and clients with the text in their names. */
@@ -259,6 +284,7 @@ export function Found({ about: text, console }) {
   const like = html`<strong class="name">${text}</strong>`;
   return html`<h1 tabindex="-1"><span class="kind">Search</span> <span class="name">${text}</span></h1>
     <${Limited} console=${console} />
+    <${ExactClient} client=${text} present=${known.has(text)} last=${past.data && past.data.last} />
     <${Exact} lock=${text} />
     <${Panel} title="Locks held or awaited now" id="found-now" note=${now.data ? plural(held.length, 'match', 'matches') : ''}>
       <${Problem} error=${now.error} />
@@ -271,7 +297,7 @@ export function Found({ about: text, console }) {
       ${now.data && !held.length && !now.data.next && html`<${Empty}>${nothing(console, 'No lock that is held or awaited now', 'No lock that you may see, and that is held or awaited now,')} has ${like} in its name.<//>`}
       ${now.data && now.data.next && html`<p class="note">Not all locks were searched. <a href=${href('now', '', { contains: text })}>All of them: Now</a></p>`}
     <//>
-    <${Panel} title="Clients" id="found-clients" note=${clients.data ? plural(known.size, 'match', 'matches') : ''}>
+    <${Panel} title="Clients" id="found-clients" note=${clients.data ? plural(known.size + former.length, 'match', 'matches') : ''}>
       <${Problem} error=${clients.error} />
       ${clients.data && (known.size
         ? html`<ul class="then">${[...known].slice(0, 100).map((client) => html`<li key=${client}><${ClientLink} client=${client} /></li>`)}</ul>`

@@ -8,9 +8,11 @@ import { content, count, duration, forInput, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ringOf } from '../rings.js';
 import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, ONE_PAST, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
-import { WaitsTable } from '../parts/waits.js';
+import { longestFirst, WaitsTable } from '../parts/waits.js';
 import { LossTable } from './lock.js';
 
+/** Of so many of the longest waits the end of the chain is read. */
+const ENDS = 10;
 const BOUNDS = [['10 s', 10_000], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['1 h', 3_600_000]];
 
 function Bound({ label, name, value, filters }) {
@@ -113,8 +115,7 @@ function longWaits(overview, at, found, foundAt, bound) {
   for (const it of found ? found.locks : []) {
     if (!rows.has(it.lock)) rows.set(it.lock, { lock: it.lock, holder: it.holders[0], holders: it.holders.length, waiting: it.waiting, at: foundAt });
   }
-  const waited = (it) => (it.first ? it.first.waiting_ms : -1);
-  return [...rows.values()].sort((one, other) => waited(other) - waited(one));
+  return longestFirst([...rows.values()]);
 }
 
 /** Whether the summary lists every wait beyond the bound: it has the longest of all locks. */
@@ -127,7 +128,7 @@ function listsAll(overview, bound) {
 function Waits({ rows, bound, cut, empty }) {
   if (!rows.length) return html`<${Empty}>${empty}<//>`;
   const unknown = rows.filter((it) => !it.first).length;
-  return html`<${WaitsTable} rows=${rows} beyond=${`> ${duration(bound)}`} />
+  return html`<${WaitsTable} rows=${rows} ends=${unknown < rows.length ? ENDS : 0} beyond=${`> ${duration(bound)}`} />
     ${unknown > 0 && html`<p class="note">How long the first in the queue waits is known of the ${count(rows.length - unknown)} longest waits. The others wait longer than ${duration(bound)}, in the order of their names.</p>`}
     ${cut && html`<p class="note">Not all locks were searched: there may be more such waits. <a href=${href('now', '', { waiting_ms: bound })}>All of them: Now</a></p>`}`;
 }
@@ -139,10 +140,11 @@ export function Stuck({ filters, console }) {
   const long = useResource('/v1/locks', { waiting_ms: waits, limit: 200, stale: true }, 5000);
   const rings = useHistory({ cause: 'deadlock' }, 10_000);
   const held = overview ? overview.longest_holds.filter((it) => it.holder.state === 'held' && it.holder.held_ms >= bound) : [];
+  const moreHeld = held.length > 0 && held.length === overview.longest_holds.length && (overview.held > held.length || !overview.complete);
   const stuck = longWaits(overview, at, long.data, long.at, waits);
   const cut = long.data && long.data.next && !listsAll(overview, waits);
   const none = nothing(console, `No client waits longer than ${duration(waits)}.`, `No client waits longer than ${duration(waits)} for a lock that you may see.`);
-  const longest = overview && overview.longest_waits[0];
+  const longest = overview && longestFirst(overview.longest_waits)[0];
   useEffect(() => {
     const heading = filters.show && document.getElementById(filters.show);
     if (heading) heading.scrollIntoView();
@@ -150,7 +152,7 @@ export function Stuck({ filters, console }) {
   }, [filters.show, Boolean(overview), Boolean(long.data), Boolean(rings.data)]);
   return html`<h1 tabindex="-1">Stuck and lost</h1>
     <${Limited} console=${console} />
-    <${Parts} parts=${[['waits', `Waits${long.data ? ` (${stuck.length}${cut ? '+' : ''})` : ''}`], ['holds', `Long holds${overview ? ` (${held.length}${held.length && held.length === overview.longest_holds.length ? '+' : ''})` : ''}`], ['rings', 'Deadlocks'], ['losses', 'Losses: who took it away']]} />
+    <${Parts} parts=${[['waits', `Waits${long.data ? ` (${stuck.length}${cut ? '+' : ''})` : ''}`], ['holds', `Long holds${overview ? ` (${held.length}${moreHeld ? '+' : ''})` : ''}`], ['rings', 'Deadlocks'], ['losses', 'Losses: who took it away']]} />
     <form class="filters" aria-label="Bounds" onSubmit=${(event) => event.preventDefault()}>
       <${Bound} label="Waits longer than" name="waits" value=${waits} filters=${filters} />
       <${Bound} label="Holds longer than" name="holds" value=${bound} filters=${filters} />
@@ -164,10 +166,10 @@ export function Stuck({ filters, console }) {
       ${held.length
         ? html`<table><thead><tr><th>Lock</th><th>Client</th><th class="numeric">Held</th><th class="numeric">Waiting</th><th class="spare">Says</th><th class="spare">Lease</th></tr></thead><tbody>
             ${held.map(
-              (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td><td><${ClientLink} client=${it.holder.client} /></td>
+              (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} by=${it.holder.client} /></td><td><${ClientLink} client=${it.holder.client} /></td>
                 <td class="numeric"><${Age} ms=${it.holder.held_ms} at=${at} /></td><td class="numeric">${count(it.waiting)}</td><td class="says spare"><${Brief} text=${content(it.holder.metadata, it.holder.metadata_base64)} /></td><td class="spare"><${LeaseLink} lease=${it.holder.lease} /></td></tr>`,
             )}</tbody></table>
-            ${held.length === overview.longest_holds.length && overview.locks > held.length && html`<p class="note">These are the ${count(held.length)} longest holds. There may be more that are longer than ${duration(bound)}.</p>`}`
+            ${moreHeld && html`<p class="note">These are the ${count(held.length)} longest holds. There may be more that are longer than ${duration(bound)}.</p>`}`
         : overview && html`<${Empty}>${nothing(console, `Nothing is held longer than ${duration(bound)}.`, `Nothing that you may see is held longer than ${duration(bound)}.`)}<//>`}
     <//>
     <${Panel} title="Deadlocks that were refused" id="rings" note="a request that would have waited for ever" aside=${html`<${Command} words=${['tenure', 'help', 'DEADLOCK']} />`}>

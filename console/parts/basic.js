@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { useKnownNow } from '../live.js';
 import { href } from '../router.js';
-import { count, duration, local, quoted, utc } from '../format.js';
+import { count, duration, local, nested, quoted, utc } from '../format.js';
 
 /** A duration that goes on: `ms` long when it was read at `at`. */
 export function Age({ ms, at }) {
@@ -25,8 +25,16 @@ export function Time({ at }) {
   return html`<time datetime=${date.toISOString()} title=${utc(date)}>${local(date)}</time>`;
 }
 
-export function LockLink({ lock, part }) {
-  return html`<a class="name" href=${href('lock', lock)} title=${lock}>${part ?? lock}</a>`;
+/** A lock; `by` is its holder. What a nested run is comes first, so that it stays when the end is cut. */
+export function LockLink({ lock, part, by }) {
+  const outer = nested(lock);
+  const text = outer ? html`<span class="dim">nested run${by ? ` of ${by}` : ''}: </span>${outer}` : lock;
+  return html`<a class="name" href=${href('lock', lock)} title=${lock}>${part ?? text}</a>`;
+}
+
+/** Who is at the end of a chain of waits. */
+export function InTheEnd({ end: { client, lock } }) {
+  return html`<${ClientLink} client=${client} />, ${nested(lock) ? 'in a nested run' : html`which holds <${LockLink} lock=${lock} />`}`;
 }
 
 export function ClientLink({ client }) {

@@ -3,7 +3,7 @@
 import { html, useState } from '../vendor/htm-preact.js';
 import { useRead } from '../live.js';
 import { BRANCHES, treeOf } from '../blocking.js';
-import { count, plural } from '../format.js';
+import { count, nested, plural } from '../format.js';
 import { Age, ClientLink, Left, LockLink, Problem, State } from './basic.js';
 
 /** How often a tree is read again. */
@@ -43,7 +43,7 @@ function InTheWay({ node }) {
   const { holders = [], ahead = [], more, moreAhead } = node;
   if (!holders.length && !ahead.length && !(moreAhead > 0)) return null;
   return html`<ul>
-    ${holders.map((holder) => html`<li key=${holder.token}><span class="dim">held by </span><${ClientLink} client=${holder.client} /><span class="dim"> for <${Age} ms=${holder.held_ms} at=${node.at} />${holder.slot != null ? `, slot ${holder.slot}` : ''}${holder.mode === 'shared' ? ', shared' : ''}</span>${holder.state !== 'held' ? html` <${State} state=${holder.state} />` : ''}<${End} node=${holder} refused="; whether it waits itself is not known: its lease has ended, or you may not see it" />${requests(holder, 'which waits for')}</li>`)}
+    ${holders.map((holder) => html`<li key=${holder.token}><span class="dim">held by </span><${ClientLink} client=${holder.client} /><span class="dim"> for <${Age} ms=${holder.held_ms} at=${node.at} />${holder.slot != null ? `, slot ${holder.slot}` : ''}${holder.mode === 'shared' ? ', shared' : ''}${nested(node.lock) ? ', in a nested run' : ''}</span>${holder.state !== 'held' ? html` <${State} state=${holder.state} />` : ''}<${End} node=${holder} refused="; whether it waits itself is not known: its lease has ended, or you may not see it" />${requests(holder, 'which waits for')}</li>`)}
     ${more > 0 && html`<li class="dim">and by ${plural(more, 'more holder')}</li>`}
     ${ahead.map((it) => html`<li key=${it.place}><span class="dim">behind </span><${ClientLink} client=${it.client} /><span class="dim">, ${it.ahead ? `${it.ahead + 1}. in the queue` : 'the first in the queue'}</span>${requests(it, 'which also waits for')}</li>`)}
     ${moreAhead > 0 && html`<li class="dim">and behind ${count(moreAhead)} more in the queue</li>`}

@@ -10,6 +10,16 @@ export async function stage(binary, opens) {
   const client = new Client(cluster.url());
   const lease = (name) => client.lease(name, 3_600_000);
   const keep = (body) => client.ask('POST', '/v1/locks?keep=true', body);
+  // A nested run: its own lease waits for what another client has, and the lease around it for the lock of the nested run.
+  // First, because only the longest waits are listed with who waits.
+  const [alice, around, inner] = [await lease('alice'), await lease('bob'), await lease('bob')];
+  const marker = `db/migrate/.nested/${inner}`;
+  await client.acquire('db/migrate', alice);
+  await client.acquire('reports/nightly', around);
+  await client.acquire(marker, inner);
+  await client.queue(marker, around);
+  await client.queue('db/migrate', inner);
+  await client.queue('reports/nightly', await lease('carol'));
   // Two readers, of which the second waits for what a third client has. A writer waits for both.
   const [r1, r2, w1] = [await lease('reader-1'), await lease('reader-2'), await lease('indexer')];
   await client.acquire('data', r1, { mode: 'shared' });
@@ -47,7 +57,7 @@ export async function stage(binary, opens) {
     await client.queue(name(at), next);
     next = holder;
   }
-  return { cluster, client };
+  return { cluster, client, marker };
 }
 
 /** The lines of the tree on a page, without what changes. */
@@ -59,6 +69,33 @@ async function lines(page, hash, last) {
 }
 
 export const tests = [
+  async function waits_of_one_chain_say_who_is_at_its_end_and_a_nested_run_is_called_so({ browser, cluster, marker }) {
+    const page = await Page.open(browser, cluster.url());
+    const ends = 'in the end alice, which holds db/migrate';
+    // The row of the lock that has this address, as it is read; what changes is left out.
+    const row = (lock) => page.page.locator('section:has(#waits) tr', { has: page.page.locator(`td:first-child a[title="${lock}"]`) });
+    await page.go('#/stuck?waits=1');
+    await page.sees('reports/nightly');
+    for (const lock of ['reports/nightly', marker]) await row(lock).filter({ hasText: ends }).waitFor();
+    assert.ok(!(await row('db/migrate').innerText()).includes('in the end'), 'who holds it is the end');
+    assert.match(await row(marker).innerText(), /^nested run of bob: db\/migrate\tbob\t/);
+    const locks = await page.page.locator('section:has(#waits) td:first-child a').evaluateAll((links) => links.map((link) => link.title));
+    assert.ok(locks.indexOf('db/migrate') < locks.indexOf(marker), 'the lock itself comes first');
+    await page.go('#/?contains=.nested');
+    await page.sees('nested run of bob: db/migrate');
+    await page.go('#/client/carol');
+    await page.sees('waits for reports/nightly for');
+    await page.sees('(in the end for alice, which holds db/migrate).');
+    await page.go('#/client/bob');
+    await page.sees('It has 2 leases, holds 1 lock and waits for db/migrate for');
+    await page.sees('(held by alice), in a nested run.');
+    const tree = await lines(page, '#/lock/reports%2Fnightly', 'alice');
+    assert.deepEqual(tree, ['reports/nightly', 'held by bob', 'which waits for nested run: db/migrate; it is next', 'held by bob, in a nested run', 'which waits for db/migrate; it is next', 'held by alice']);
+    assert.deepEqual(await page.violations(), []);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
   async function every_shared_holder_is_a_branch({ browser, cluster }) {
     const page = await Page.open(browser, cluster.url());
     const holders = ['held by reader-1, shared', 'held by reader-2, shared', 'which waits for index; it is next', 'held by indexer'];

@@ -46,21 +46,28 @@ export async function stage(binary, opens) {
 }
 
 const PAGES = [
-  ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', 'jobs/', 'deploy', 'ci-7/4121']],
-  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
+  ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', ': who, why', 'in the end etl-3/88, which holds db/schema', 'jobs/', 'deploy', 'ci-7/4121']],
+  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'This one acts: it takes the lock away from ci-7/4121', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
   ['any', '#/lock/either%2Fa', ['1 client waits', 'any-1/5', 'for any of 2 locks']],
   ['pool', '#/lock/gpu%2Fa', ['1 client waits', 'any-2/5', 'for any slot of the pool gpu/']],
-  ['waits for any', '#/client/any-1%2F5', ['waits for 2', 'held by busy-1/5', 'it is next', 'any of 2 locks:']],
-  ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for 1 lock: db/schema', 'runner 7', 'held by etl-3/88', 'it is next']],
+  ['waits for any', '#/client/any-1%2F5', ['waits for 2 locks: either/a for', 'held by busy-1/5', 'it is next', 'any of 2 locks:']],
+  ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for db/schema for', '(held by etl-3/88)', 'runner 7', 'held by etl-3/88', 'it is next']],
   ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
   ['search', '#/search/deploy', ['deploy: held ci-7/4121', '1 match']],
   ['stuck', '#/stuck', ['Deadlocks that were refused', 'ci-9/877 asked for accounts/7, held by ana-mbp/3310', 'ana-mbp/3310 waited for accounts/9, held by ci-9/877', 'and so on, for ever', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
-  ['members', '#/members', ['3 of 3 members up', 'This member', 'fsync', 'follower']],
+  ['members', '#/members', ['3 of 3 members up', 'up to date', 'This member', 'fsync', 'follower']],
   ['elections', '#/elections', ['billing', 'etl-3/88', '10.0.0.5:9000']],
   ['keys', '#/keys', ['config/flags', 'beta=on']],
   ['access', '#/access', ['Identity is', 'not enabled']],
   ['audit', '#/audit', ['force', 'reports/daily', 'runner 5 was deleted']],
 ];
+
+/** A summary with so many locks held for long, of which a member lists ten. */
+function summaryOf(held) {
+  const holds = Array.from({ length: 10 }, (_, at) => ({ lock: `long/${at}`, holders: 1, waiting: 0, holder: { client: 'c', token: `${at}`, mode: 'exclusive', held_ms: 9e6, state: 'held', lease: '1234567890' } }));
+  const totals = { granted: 0, handed_over: 0, lost: 0, counted_ms: 1000 };
+  return { locks: held, held, awaited: 0, waiters: 0, revoking: 0, elections: 0, leases: 1, complete: true, totals, longest_waits: [], longest_holds: holds, prefixes: [], header: { revision: '1' } };
+}
 
 export const tests = [
   async function every_page_shows_what_it_promises_without_errors({ browser, cluster, shots }) {
@@ -92,6 +99,19 @@ export const tests = [
       if (shots && name === 'lock') await page.page.screenshot({ path: `${shots}/lock-narrow.png` });
     }
     assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function long_holds_have_a_plus_only_if_there_are_more_than_are_listed({ browser, cluster }) {
+    const page = await Page.open(browser, cluster.url());
+    // As if the member's summary were of ten locks, all of which are held, or of one more.
+    for (const [held, label] of [[10, 'Long holds (10)'], [11, 'Long holds (10+)']]) {
+      await page.page.route(/v1\/overview/, (route) => route.fulfill({ contentType: 'text/event-stream', body: `id: 1\nevent: overview\ndata: ${JSON.stringify(summaryOf(held))}\n\n` }));
+      await page.go('#/stuck?holds=10000');
+      await page.sees(label);
+      await page.page.unrouteAll({ behavior: 'ignoreErrors' });
+      await page.go('#/');
+    }
     await page.close();
   },
 
@@ -149,11 +169,24 @@ export const tests = [
     await page.page.getByRole('link', { name: 'Its page' }).click();
     await page.sees('No holder and no waiter. It was last held by cron-2/91');
     await search('ackup');
-    await page.sees('ackup: not held now, and nothing is recorded of it');
+    await page.sees('No lock is named ackup: none is held, awaited or recorded.');
     await page.page.locator('section:has(#found-past)').getByRole('link', { name: 'backup', exact: true }).waitFor();
+    // A client that has no lease any more and lost a lock leads, before the lock of that name that there is not.
+    await search('cron-2/91');
+    await page.sees('cron-2/91: a client without a lease now. It last held backup until');
+    await page.sees('No lock is named cron-2/91');
+    const answers = await page.page.locator('main .answer').allInnerTexts();
+    assert.match(answers[0], /^cron-2\/91: a client.*expired: not renewed in time\.$/);
+    assert.match(await page.page.locator('section:has(#found-clients) header').innerText(), /1 match/);
+    await page.go('#/lock/ackup');
+    await page.sees('No such lock is held or recorded; check the name.');
+    assert.equal(await page.page.locator('main h1 .badge').count(), 0);
+    await page.go('#/lock/backup');
+    await page.sees('No holder and no waiter. It was last held by cron-2/91');
     await search('9/87');
     await page.page.locator('section:has(#found-clients)').getByRole('link', { name: 'ci-9/877' }).click();
-    await page.sees('It has 1 lease, holds 1 lock and waits for 1 lock: deploy.');
+    await page.sees('It has 1 lease, holds 1 lock and waits for deploy for');
+    await page.sees('(in the end for etl-3/88, which holds db/schema).');
     assert.deepEqual(page.problems(), []);
     await page.close();
   },
