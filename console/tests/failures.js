@@ -35,7 +35,7 @@ export const tests = [
     const page = await Page.open(browser, cluster.url(other));
     page.expected.push(/503|504|Failed to load resource/);
     await page.go('#/lock/failover');
-    await page.sees('No holder');
+    await page.sees('No such lock is held or recorded');
     const members = await Page.open(browser, cluster.url(other));
     members.expected.push(/503|504|Failed to load resource/);
     await members.go('#/');
