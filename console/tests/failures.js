@@ -90,7 +90,7 @@ export const tests = [
     const page = await Page.open(browser, cluster.url(member));
     page.expected.push(/Failed to load resource|ERR_/);
     await page.go('#/lock/still');
-    await page.sees('No holder');
+    await page.sees('No such lock is held or recorded');
     member.process.kill('SIGSTOP');
     const began = Date.now();
     try {
@@ -135,7 +135,7 @@ export const tests = [
   async function a_page_that_is_not_shown_keeps_no_stream_open({ browser, cluster }) {
     const page = await Page.open(browser, cluster.url(cluster.members[1]));
     await page.go('#/lock/hidden');
-    await page.sees('No holder');
+    await page.sees('No such lock is held or recorded');
     const open = new Set();
     const streams = (request) => (request.headers().accept || '').includes('text/event-stream');
     page.page.on('request', (request) => streams(request) && open.add(request));

@@ -32,7 +32,7 @@ export const tests = [
   async function a_lock_is_taken_and_lost_while_looking({ browser, cluster, client }) {
     const page = await Page.open(browser, cluster.url());
     await page.go('#/lock/live%2Fone');
-    await page.sees('No holder');
+    await page.sees('No such lock is held or recorded');
     const lease = await client.lease('worker-1');
     const began = Date.now();
     await client.acquire('live/one', lease, { metadata: 'first' });
