@@ -41,7 +41,12 @@ impl Grant {
 
     /// A ticket signed by the member that the client is connected to.
     fn ticket(&self, client: &Client) -> String {
-        let signed = client.post("/v1/tickets", &self.ask()).ok();
+        // Another member may come to lead meanwhile: then nothing happened, and it is asked again.
+        let signed = wait("a member leads", || {
+            let reply = client.post("/v1/tickets", &self.ask());
+            (reply.value()["error"]["reason"] != "NOT_LEADER").then_some(reply)
+        });
+        let signed = signed.ok();
         signed["ticket"].as_str().unwrap().to_owned()
     }
 }
