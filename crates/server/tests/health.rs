@@ -94,6 +94,22 @@ fn the_log_level_changes_while_the_member_runs() {
 }
 
 #[test]
+fn the_threads_of_a_member_are_profiled_by_name() {
+    let (_member, at) = member();
+    let shown = at.get("/debug/threads?for=50ms").ok();
+    assert!(shown["seconds"].as_f64().is_some_and(|it| it >= 0.05), "{shown}");
+    let threads = shown["threads"].as_array().unwrap();
+    let event_loop = threads.iter().find(|it| it["name"] == "tenure-loop").unwrap();
+    assert!(event_loop["cpu_percent"].as_f64().is_some(), "{event_loop}");
+    assert!(event_loop["id"].as_u64().is_some(), "{event_loop}");
+    let text = String::from_utf8(at.get("/debug/threads?for=1ms&format=text").body).unwrap();
+    assert!(text.starts_with("THREAD ") && text.contains("\ntenure-loop "), "{text}");
+    for wrong in ["for=0", "for=61s", "for=x", "format=xml", "last=1"] {
+        at.get(&format!("/debug/threads?{wrong}")).refused(400, "MALFORMED");
+    }
+}
+
+#[test]
 fn acts_of_administrators_are_recorded_in_a_file_and_readable() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.jsonl");

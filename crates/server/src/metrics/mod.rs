@@ -14,9 +14,11 @@ mod histogram;
 mod locks;
 mod process;
 mod requests;
+mod threads;
 
 pub(crate) use connections::{Closing, ConnectionMeters, OpenConnection, Port, Protocol, Refusing};
 pub(crate) use histogram::{Histogram, Scale};
 pub(crate) use locks::{FreedAt, LockMetrics, LockTotals, OTHER, PREFIXES_MAX, count};
 pub(crate) use process::{ProcessUse, certificate_expiry};
 pub(crate) use requests::{Api, RequestClass, RequestMetrics};
+pub(crate) use threads::{ThreadSnapshot, ThreadUse};

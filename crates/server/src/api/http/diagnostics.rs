@@ -41,6 +41,7 @@ pub(crate) fn health_routes(dispatch: &Dispatch, hosts: AllowedHosts) -> Router 
     let debug = Router::new()
         .route("/debug/log-level", get(show_level).put(set_level))
         .route("/debug/audit", get(show_audit))
+        .route("/debug/threads", get(super::threads::show))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn(only_from_here));
     Router::new()

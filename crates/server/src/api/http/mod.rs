@@ -31,6 +31,7 @@ mod page;
 mod reference;
 mod semaphores;
 mod stream;
+mod threads;
 mod tickets;
 mod usage;
 mod watch;
