@@ -3,7 +3,7 @@
 use tenure_types::{Limit, Mode, PlaceNumber, Quota, Refusal, Token};
 
 use super::queue::GRANT_BYTES;
-use super::{KeepOut, TakeAwayDetails, name};
+use super::{KeepOut, TakeAwayDetails, about, name};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
@@ -121,7 +121,7 @@ impl Machine {
         self.lock_slot(hold.lock)
             .and_then(found)
             .filter(|&grant| self.lease_of(grant) == Some(lease))
-            .ok_or_else(|| Refusal::NotHolder { lock: name(hold.lock) })
+            .ok_or_else(|| about(hold.lock, |lock| Refusal::NotHolder { lock }))
     }
 
     /// The grant of a lock with this token, whatever became of it.

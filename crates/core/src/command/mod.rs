@@ -1,4 +1,8 @@
 //! Executes commands: one file per command, or per group of commands that share their rules.
+//!
+//! A hand-over executes about as much code as the processor's instruction cache holds. So what acquire and release
+//! requests rarely need is marked `#[inline(never)]`, and also `#[cold]` if it is a refusal or an exception: its code
+//! would lie between the code that they execute (docs/internals/speed.md).
 
 mod abandon;
 mod access;
@@ -115,7 +119,7 @@ impl Machine {
             }
         };
         self.finish();
-        result.map_err(|refusal| self.redact(self.deciding(request.principal), refusal))
+        result.map_err(|refusal| self.redact(request.principal, refusal))
     }
 
     /// Returns the live lease that a command names.
@@ -161,9 +165,7 @@ impl Machine {
         let (limit, asked) = (Limit::NameBytes, name.len() as u64);
         match Name::check(name) {
             Ok(()) => Ok(()),
-            Err(InvalidName::TooLong) => {
-                Err(Refusal::Limit { limit, bound: self.limits.get(limit), asked })
-            }
+            Err(InvalidName::TooLong) => Err(over_limit(limit, self.limits.get(limit), asked)),
             Err(InvalidName::Empty | InvalidName::Control) => Err(Refusal::InvalidName),
         }
     }
@@ -171,7 +173,7 @@ impl Machine {
     /// Refuses a value above a limit.
     fn check_limit(&self, limit: Limit, asked: u64) -> Result<(), Refusal> {
         let bound = self.limits.get(limit);
-        if asked > bound { Err(Refusal::Limit { limit, bound, asked }) } else { Ok(()) }
+        if asked > bound { Err(over_limit(limit, bound, asked)) } else { Ok(()) }
     }
 
     /// Refuses growth when the state is full. Releases and renewals are never refused.
@@ -179,10 +181,24 @@ impl Machine {
         let bound = self.limits.get(Limit::StateBytes);
         let asked = self.state_bytes;
         if asked >= bound {
-            return Err(Refusal::Limit { limit: Limit::StateBytes, bound, asked });
+            return Err(over_limit(Limit::StateBytes, bound, asked));
         }
         Ok(())
     }
+}
+
+/// The refusal of more than a limit allows.
+#[cold]
+#[inline(never)]
+fn over_limit(limit: Limit, bound: u64, asked: u64) -> Refusal {
+    Refusal::Limit { limit, bound, asked }
+}
+
+/// A refusal that names a lock.
+#[cold]
+#[inline(never)]
+fn about(lock: &str, refusal: impl FnOnce(Name) -> Refusal) -> Refusal {
+    refusal(name(lock))
 }
 
 /// Converts text that was checked before into a name.

@@ -12,7 +12,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Grants, Notice};
-use crate::request::Purpose;
+use crate::request::{Ask, Purpose};
 use crate::state::due::DueKind;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::record::{
@@ -38,10 +38,14 @@ pub(super) struct Asker<'a> {
 impl Machine {
     /// Returns the lock of this name, creating it if it does not exist.
     pub(super) fn lock_for(&mut self, located: &Located<'_>) -> SlabIndex {
-        if let Some(lock) = located.lock {
-            return lock;
+        match located.lock {
+            Some(lock) => lock,
+            None => self.create_lock(&located.ask),
         }
-        let ask = &located.ask;
+    }
+
+    #[inline(never)]
+    fn create_lock(&mut self, ask: &Ask<'_>) -> SlabIndex {
         let created = self.coming_revision();
         let slots = ask.mode.slots().and_then(NonZeroU32::new);
         self.state_bytes += LOCK_BYTES + ask.lock.len() as u64;
@@ -85,7 +89,7 @@ impl Machine {
                     [mutant!("grant_to_dead_waiter"), mutant!("expire_holders_before_waiters")];
                 let blind = planted.contains(&true);
                 if !live && !blind {
-                    self.remove_place(place, self.dead_cause(place));
+                    self.remove_dead(place);
                 } else if self.is_grantable(place) {
                     self.grant_place(place);
                 } else {
@@ -108,6 +112,13 @@ impl Machine {
             let place = self.waits.at(first).place;
             !self.is_live(self.places.at(place).lease) || self.is_grantable(place)
         })
+    }
+
+    /// Removes the place of a lease that is not live.
+    #[cold]
+    #[inline(never)]
+    fn remove_dead(&mut self, place: SlabIndex) {
+        self.remove_place(place, self.dead_cause(place));
     }
 
     /// Why the place of a lease that is not live ends.
@@ -250,7 +261,9 @@ impl Machine {
             self.due.insert(until_ms.get(), DueKind::WaitLimit, self.newest_place.0, Some(place));
         }
         self.state_bytes += self.places.at(place).weight();
-        self.join_pool(place);
+        if options.pool.is_some() {
+            self.join_pool(place);
+        }
         place
     }
 
@@ -305,10 +318,11 @@ impl Machine {
     pub(super) fn unlink_place(&mut self, place: SlabIndex) -> UnlinkedPlace {
         let record = self.places.at(place);
         let (lease, first) = (record.lease, record.first);
-        if record.group.is_some() {
+        let (in_group, in_pool) = (record.group.is_some(), record.pool.is_some());
+        if in_group {
             self.leave_group(place);
         }
-        if self.places.at(place).pool.is_some() {
+        if in_pool {
             self.leave_pool(place);
         }
         let mut next = Some(first);
@@ -484,9 +498,13 @@ impl Machine {
 
     /// Emits `Vacant` for each election that lost its leader and has no new one.
     pub(crate) fn announce_vacancies(&mut self) {
-        if self.now.vacant.is_empty() {
-            return;
+        if !self.now.vacant.is_empty() {
+            self.announce_each_vacancy();
         }
+    }
+
+    #[inline(never)]
+    fn announce_each_vacancy(&mut self) {
         let mut locks: Vec<(Name, SlabIndex)> = core::mem::take(&mut self.now.vacant)
             .into_iter()
             .map(|lock| (self.locks.at(lock).name.clone(), lock))
@@ -509,10 +527,15 @@ impl Machine {
             if record.grants.len > 0 || record.queue.len > 0 || record.sized {
                 continue;
             }
-            let gone = self.locks.remove(lock);
-            self.names.remove(&gone.name, lock);
-            self.state_bytes -= gone.weight();
+            self.drop_lock(lock);
         }
+    }
+
+    #[inline(never)]
+    fn drop_lock(&mut self, lock: SlabIndex) {
+        let gone = self.locks.remove(lock);
+        self.names.remove(&gone.name, lock);
+        self.state_bytes -= gone.weight();
     }
 
     /// Returns the waiting place of a lease with this number.
@@ -542,6 +565,12 @@ impl Machine {
         if record.in_queue.after.is_none() {
             return u64::from(self.locks.at(record.lock).queue.len) - 1;
         }
+        self.count_before(wait)
+    }
+
+    #[inline(never)]
+    fn count_before(&self, wait: SlabIndex) -> u64 {
+        let record = self.waits.at(wait);
         if let Some(index) = self.ranks.get(&record.lock) {
             return index.ahead(self.places.at(record.place).rank()) as u64;
         }

@@ -205,6 +205,7 @@ impl Machine {
     }
 
     /// Grants a waiting upgrade and adds a notice for its lease.
+    #[inline(never)]
     pub(super) fn grant_upgrade(&mut self, place: SlabIndex) {
         let lock = self.waits.at(self.places.at(place).first).lock;
         let record = self.unlink_place(place);
@@ -247,6 +248,7 @@ impl Machine {
     }
 
     /// Ends the wait for an upgrade of a hold that has ended.
+    #[inline(never)]
     pub(super) fn end_upgrade(&mut self, lease: SlabIndex, lock: SlabIndex) {
         let Some(place) = self.upgrade_of(lease, lock) else { return };
         let number = self.places.at(place).number;
