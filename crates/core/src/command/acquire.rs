@@ -216,21 +216,17 @@ impl Machine {
                 }
             }
         }
-        let has = match who {
+        let (has, lease_bytes, payer) = match who {
             Who::Known(slot) => {
                 let lease = self.leases.at(*slot);
-                u64::from(lease.grants.len) + u64::from(lease.waits)
+                let has = u64::from(lease.grants.len) + u64::from(lease.waits);
+                (has, 0, self.owner_pays(lease.owner))
             }
-            Who::New(_) => 0,
+            Who::New(new) => (0, new.metadata.len() as u64, self.caller_pays()),
         };
         let locks = grants_asked(asks);
         self.check_limit(Limit::LocksPerLease, has + locks)?;
-        let lease_bytes = match who {
-            Who::Known(_) => 0,
-            Who::New(new) => new.metadata.len() as u64,
-        };
         let bytes = acquire.metadata.len() as u64 * locks + lease_bytes;
-        let payer = self.payer(who);
         self.check_quota(payer, Quota::Locks, locks)?;
         self.check_quota(payer, Quota::Bytes, bytes)?;
         self.check_space()?;
@@ -302,7 +298,7 @@ impl Machine {
         let place = self.add_place(asker, asks, until_ms, &PlaceOptions::of(acquire));
         if let Err(deadlock) = self.check_deadlock(place) {
             if self.level >= LEVEL_RECORDS {
-                self.emit_deadlock(place);
+                self.emit_place(place, Cause::Deadlock);
             }
             self.unlink_place(place);
             self.newest_place.0 -= 1;

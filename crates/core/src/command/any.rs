@@ -68,10 +68,9 @@ impl Machine {
 
     /// The first wait, in the order of names, whose lock a place for any of them can be granted now.
     #[inline(never)]
-    pub(crate) fn free_wait(&self, place: SlabIndex) -> Option<SlabIndex> {
-        let record = self.places.at(place);
-        let mut waits = self.waits_of(place);
-        waits.find(|(slot, wait)| self.is_free_for(record, *slot, wait)).map(|(slot, _)| slot)
+    pub(crate) fn free_wait(&self, place: &Place) -> Option<SlabIndex> {
+        let mut waits = self.waits_from(place.first);
+        waits.find(|(slot, wait)| self.is_free_for(place, *slot, wait)).map(|(slot, _)| slot)
     }
 
     fn is_free_for(&self, place: &Place, slot: SlabIndex, wait: &WaitRecord) -> bool {
@@ -86,10 +85,11 @@ impl Machine {
     /// queues; `None` if the place needs all its locks.
     #[inline(never)]
     pub(super) fn choose(&mut self, place: SlabIndex) -> Option<(SlabIndex, Mode)> {
-        if !self.places.at(place).any || mutant!("any_is_granted_all") {
+        let record = self.places.at(place);
+        if !record.any || mutant!("any_is_granted_all") {
             return None;
         }
-        let chosen = self.free_wait(place).expect("a place that can be granted has a free lock");
+        let chosen = self.free_wait(record).expect("a place that can be granted has a free lock");
         let revision = self.begin_revision();
         let record = self.places.at(place);
         let lease = self.leases.at(record.lease);

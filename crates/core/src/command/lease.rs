@@ -171,7 +171,7 @@ impl Machine {
         LeaseGrant {
             id: lease.id,
             created: lease.created,
-            handle: self.handle(slot),
+            handle: Handle { slot: slot.number(), generation: lease.generation },
             ttl_ms: u64::from(lease.ttl_ms),
         }
     }

@@ -37,6 +37,7 @@ use crate::codec::decode_with_command;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
 use crate::request::{Command, LeaseRef, Request};
+use crate::state::record::Lease;
 use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
@@ -124,27 +125,40 @@ impl Machine {
 
     /// Returns the live lease that a command names.
     pub(crate) fn live_lease(&self, lease: LeaseRef) -> Result<SlabIndex, Refusal> {
-        let slot = match lease {
-            LeaseRef::Id(id) => self.leases_by_id.get(&id).copied(),
-            LeaseRef::Handle(handle) => SlabIndex::from_number(handle.slot).filter(|&slot| {
-                self.leases.get(slot).is_some_and(|lease| {
+        self.find_lease(lease).map(|(slot, _)| slot).ok_or(Refusal::LeaseNotFound)
+    }
+
+    /// The live lease that a command names, with its record.
+    fn find_lease(&self, lease: LeaseRef) -> Option<(SlabIndex, &Lease)> {
+        let (slot, record) = match lease {
+            LeaseRef::Id(id) => {
+                let slot = *self.leases_by_id.get(&id)?;
+                (slot, self.leases.at(slot))
+            }
+            LeaseRef::Handle(handle) => {
+                let slot = SlabIndex::from_number(handle.slot)?;
+                let record = self.leases.get(slot).filter(|lease| {
                     lease.generation == handle.generation || mutant!("handle_ignores_generation")
-                })
-            }),
+                });
+                (slot, record?)
+            }
         };
-        slot.filter(|&slot| self.is_live(slot)).ok_or(Refusal::LeaseNotFound)
+        self.lives(record).then_some((slot, record))
     }
 
     /// Returns the live lease that a command names, if the principal of the command owns it. The lease of another
     /// principal is refused like one that does not exist.
     pub(crate) fn own_lease(&self, lease: LeaseRef) -> Result<SlabIndex, Refusal> {
-        let slot = self.live_lease(lease)?;
-        if self.is_own(self.leases.at(slot).owner) { Ok(slot) } else { Err(Refusal::LeaseNotFound) }
+        let found = self.find_lease(lease).filter(|(_, lease)| self.is_own(lease.owner));
+        found.map(|(slot, _)| slot).ok_or(Refusal::LeaseNotFound)
     }
 
     /// Whether a lease has not reached its deadline and its principal was not revoked.
     pub(crate) fn is_live(&self, lease: SlabIndex) -> bool {
-        let lease = self.leases.at(lease);
+        self.lives(self.leases.at(lease))
+    }
+
+    fn lives(&self, lease: &Lease) -> bool {
         lease.deadline_ms > self.clock_ms && !self.owners.is_revoked(lease.owner)
     }
 

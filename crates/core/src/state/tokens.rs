@@ -18,9 +18,9 @@ impl GrantTokens {
     }
 
     /// Adds a grant.
-    pub(crate) fn insert(&mut self, grant: &Grant, slot: SlabIndex) {
-        if grant.mode != GrantMode::Exclusive {
-            self.add(grant.token, slot);
+    pub(crate) fn insert(&mut self, mode: GrantMode, token: Token, slot: SlabIndex) {
+        if mode != GrantMode::Exclusive {
+            self.add(token, slot);
         }
     }
 
