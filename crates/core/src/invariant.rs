@@ -142,7 +142,7 @@ impl Machine {
         if record.any {
             return !self.is_quiet()
                 && self.is_live(record.lease)
-                && self.free_wait(place).is_some();
+                && self.free_wait(record).is_some();
         }
         let locks = self.slots_awaited(place);
         !self.is_quiet()

@@ -55,6 +55,31 @@ pub(crate) fn get_outcome(reader: &mut Reader<'_>) -> Result<Outcome, Malformed>
 
 fn put_answer(out: &mut Vec<u8>, answer: &Answer, level: u16) {
     match answer {
+        Answer::Acquired(acquired) => {
+            out.put_u8(4);
+            put_lease(out, &acquired.lease);
+            out.put(acquired.place.0);
+            put_grants(out, &acquired.grants, level);
+        }
+        Answer::Queued(queued) => {
+            out.put_u8(5);
+            put_lease(out, &queued.lease);
+            out.put(queued.place.0);
+            out.put(queued.ahead);
+        }
+        Answer::Released => out.put_u8(7),
+        other => put_rarer_answer(out, other, level),
+    }
+}
+
+/// Writes the answers that are not by far the most frequent. Out of line, so that writing those takes little room in
+/// the processor's instruction cache.
+#[inline(never)]
+fn put_rarer_answer(out: &mut Vec<u8>, answer: &Answer, level: u16) {
+    match answer {
+        Answer::Acquired(_) | Answer::Queued(_) | Answer::Released => {
+            unreachable!("the caller writes these")
+        }
         Answer::LeaseGranted(lease) => {
             out.put_u8(1);
             put_lease(out, lease);
@@ -74,20 +99,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer, level: u16) {
             }
         }
         Answer::Revoked => out.put_u8(3),
-        Answer::Acquired(acquired) => {
-            out.put_u8(4);
-            put_lease(out, &acquired.lease);
-            out.put(acquired.place.0);
-            put_grants(out, &acquired.grants, level);
-        }
-        Answer::Queued(queued) => {
-            out.put_u8(5);
-            put_lease(out, &queued.lease);
-            out.put(queued.place.0);
-            out.put(queued.ahead);
-        }
         Answer::Ended => out.put_u8(6),
-        Answer::Released => out.put_u8(7),
         Answer::Left => out.put_u8(8),
         Answer::AlreadyHeld(grants) => {
             out.put_u8(9);

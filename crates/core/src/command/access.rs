@@ -36,6 +36,11 @@ impl Machine {
         if !self.access.is_enabled() || mutant!("permission_not_checked_in_apply") {
             return Ok(());
         }
+        self.check_permission(request)
+    }
+
+    #[inline(never)]
+    fn check_permission(&self, request: &Request<'_>) -> Result<(), Refusal> {
         let requirement = required(&request.command);
         let checked = match &self.now.known {
             Some(known) => requirement.check(known),
@@ -44,8 +49,12 @@ impl Machine {
         checked.map_err(|verb| Refusal::Forbidden { verb })
     }
 
-    /// Removes from a refusal what tells of the leases of others, for each lock that the principal may not read.
+    /// Removes from a refusal what tells of the leases of others, for each lock that the principal of the command may
+    /// not read.
+    #[cold]
+    #[inline(never)]
     pub(super) fn redact(&self, principal: &str, mut refusal: Refusal) -> Refusal {
+        let principal = self.deciding(principal);
         let hidden = |lock: &str| !self.may(principal, Verb::Read, lock);
         match &mut refusal {
             Refusal::Held(held) if hidden(&held.lock) => held.holder = None,

@@ -6,12 +6,12 @@ use core::num::NonZeroU64;
 use tenure_types::{Held, Limit, Mode, PlaceNumber, Quota, Refusal};
 
 use super::any::InTheWay;
-use super::name;
 use super::owner::Payer;
 use super::place::PlaceOptions;
 use super::pool::PoolSlot;
 use super::queue::Asker;
 use super::standing::HeldPart;
+use super::{about, name, over_limit};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants, Notice};
@@ -120,7 +120,7 @@ impl Machine {
         let asks = acquire.locks.as_slice();
         let (limit, asked) = (Limit::LocksPerAsk, asks.len() as u64);
         if asks.is_empty() {
-            return Err(Refusal::Limit { limit, bound: self.limits.get(limit), asked });
+            return Err(over_limit(limit, self.limits.get(limit), asked));
         }
         self.check_limit(limit, asked)?;
         let locate = |ask: &Ask<'a>| {
@@ -130,7 +130,7 @@ impl Machine {
                 self.check_slots(located.ask.mode)?;
             } else if located.ask.mode.slots() == Some(0) {
                 let (limit, bound) = (Limit::Slots, self.limits.get(Limit::Slots));
-                return Err(Refusal::Limit { limit, bound, asked: 0 });
+                return Err(over_limit(limit, bound, 0));
             }
             Ok(located)
         };
@@ -188,7 +188,7 @@ impl Machine {
         let Mode::Slot { of, take } = mode else { return Ok(()) };
         let (limit, bound) = (Limit::Slots, self.limits.get(Limit::Slots));
         if of == 0 || u64::from(of) > bound {
-            return Err(Refusal::Limit { limit, bound, asked: u64::from(of) });
+            return Err(over_limit(limit, bound, u64::from(of)));
         }
         let bound = of.min(TAKE_MAX);
         if take > bound {
@@ -212,25 +212,21 @@ impl Machine {
             if let Some(lock) = lock {
                 let slots = self.locks.at(*lock).slots.map(core::num::NonZeroU32::get);
                 if slots != ask.mode.slots() {
-                    return Err(Refusal::OtherKind { lock: name(ask.lock), slots });
+                    return Err(about(ask.lock, |lock| Refusal::OtherKind { lock, slots }));
                 }
             }
         }
-        let has = match who {
+        let (has, lease_bytes, payer) = match who {
             Who::Known(slot) => {
                 let lease = self.leases.at(*slot);
-                u64::from(lease.grants.len) + u64::from(lease.waits)
+                let has = u64::from(lease.grants.len) + u64::from(lease.waits);
+                (has, 0, self.owner_pays(lease.owner))
             }
-            Who::New(_) => 0,
+            Who::New(new) => (0, new.metadata.len() as u64, self.caller_pays()),
         };
         let locks = grants_asked(asks);
         self.check_limit(Limit::LocksPerLease, has + locks)?;
-        let lease_bytes = match who {
-            Who::Known(_) => 0,
-            Who::New(new) => new.metadata.len() as u64,
-        };
         let bytes = acquire.metadata.len() as u64 * locks + lease_bytes;
-        let payer = self.payer(who);
         self.check_quota(payer, Quota::Locks, locks)?;
         self.check_quota(payer, Quota::Bytes, bytes)?;
         self.check_space()?;
@@ -302,7 +298,7 @@ impl Machine {
         let place = self.add_place(asker, asks, until_ms, &PlaceOptions::of(acquire));
         if let Err(deadlock) = self.check_deadlock(place) {
             if self.level >= LEVEL_RECORDS {
-                self.emit_deadlock(place);
+                self.emit_place(place, Cause::Deadlock);
             }
             self.unlink_place(place);
             self.newest_place.0 -= 1;
@@ -364,6 +360,8 @@ impl Machine {
     }
 
     /// The refusal of a request that does not wait.
+    #[cold]
+    #[inline(never)]
     fn not_now(&self, in_the_way: Option<InTheWay<'_, '_>>) -> Refusal {
         match (self.quiet_until_ms, in_the_way) {
             (Some(until_ms), _) => {
@@ -501,5 +499,5 @@ pub(super) fn grants_asked(asks: &[Located<'_>]) -> u64 {
 
 /// The refusal of a request for more slots than its semaphore has, or than one request may take.
 pub(super) fn too_many_slots(bound: u32, take: u32) -> Refusal {
-    Refusal::Limit { limit: Limit::Slots, bound: u64::from(bound), asked: u64::from(take) }
+    over_limit(Limit::Slots, u64::from(bound), u64::from(take))
 }

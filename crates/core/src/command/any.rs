@@ -43,6 +43,7 @@ impl Machine {
 
     /// The first lock, in the order of names, that a new request for any of them gets now. If there is none, what is in
     /// the way of the first lock that is not drained.
+    #[inline(never)]
     fn free_choice<'a, 'b>(
         &self,
         asks: &'b [Located<'a>],
@@ -66,10 +67,10 @@ impl Machine {
     }
 
     /// The first wait, in the order of names, whose lock a place for any of them can be granted now.
-    pub(crate) fn free_wait(&self, place: SlabIndex) -> Option<SlabIndex> {
-        let record = self.places.at(place);
-        let mut waits = self.waits_of(place);
-        waits.find(|(slot, wait)| self.is_free_for(record, *slot, wait)).map(|(slot, _)| slot)
+    #[inline(never)]
+    pub(crate) fn free_wait(&self, place: &Place) -> Option<SlabIndex> {
+        let mut waits = self.waits_from(place.first);
+        waits.find(|(slot, wait)| self.is_free_for(place, *slot, wait)).map(|(slot, _)| slot)
     }
 
     fn is_free_for(&self, place: &Place, slot: SlabIndex, wait: &WaitRecord) -> bool {
@@ -82,11 +83,13 @@ impl Machine {
 
     /// Chooses the lock of a place for any of several, and tells the watchers of the other locks that it leaves their
     /// queues; `None` if the place needs all its locks.
+    #[inline(never)]
     pub(super) fn choose(&mut self, place: SlabIndex) -> Option<(SlabIndex, Mode)> {
-        if !self.places.at(place).any || mutant!("any_is_granted_all") {
+        let record = self.places.at(place);
+        if !record.any || mutant!("any_is_granted_all") {
             return None;
         }
-        let chosen = self.free_wait(place).expect("a place that can be granted has a free lock");
+        let chosen = self.free_wait(record).expect("a place that can be granted has a free lock");
         let revision = self.begin_revision();
         let record = self.places.at(place);
         let lease = self.leases.at(record.lease);

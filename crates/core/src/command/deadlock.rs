@@ -30,10 +30,12 @@ const RING_MAX: usize = 32;
 impl Machine {
     /// Refuses a place, just added, that can never be granted.
     pub(super) fn check_deadlock(&mut self, place: SlabIndex) -> Result<(), Refusal> {
-        if let Some(other) = self.other_upgrade(place) {
+        let record = self.places.at(place);
+        if record.upgrade
+            && let Some(other) = self.other_upgrade(place)
+        {
             return Err(Refusal::Deadlock { ring: self.ring_of_upgrades(place, other) });
         }
-        let record = self.places.at(place);
         let (lease, passes) = (record.lease, self.passes(place));
         let passes = passes && !mutant!("passed_waiters_not_searched");
         // The places that it passes wait for it, even if it is independent.
@@ -41,6 +43,12 @@ impl Machine {
         if exempt || !self.is_awaited(lease) || mutant!("deadlock_missed") {
             return Ok(());
         }
+        self.search_deadlock(place, passes)
+    }
+
+    #[inline(never)]
+    fn search_deadlock(&mut self, place: SlabIndex, passes: bool) -> Result<(), Refusal> {
+        let lease = self.places.at(place).lease;
         let mut search_left = self.now.search_left;
         let reached = self.reach(place, &mut search_left);
         self.now.search_left = search_left;

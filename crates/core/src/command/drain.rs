@@ -87,11 +87,24 @@ impl Machine {
 
     /// Whether a lock is below a drained prefix, and so is not granted.
     pub(crate) fn is_drained(&self, lock: SlabIndex) -> bool {
-        !self.drains.is_empty() && self.drains.covering(&self.locks.at(lock).name).is_some()
+        !self.drains.is_empty() && self.is_below_drained(lock)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_below_drained(&self, lock: SlabIndex) -> bool {
+        self.drains.covering(&self.locks.at(lock).name).is_some()
     }
 
     /// The refusal of a request that does not wait for a lock below a drained prefix.
+    #[inline]
     pub(super) fn draining(&self, lock: &str) -> Option<Refusal> {
+        if self.drains.is_empty() { None } else { self.draining_among(lock) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn draining_among(&self, lock: &str) -> Option<Refusal> {
         let (prefix, drain) = self.drains.covering(lock)?;
         Some(Refusal::Draining(Box::new(Draining {
             lock: super::name(lock),

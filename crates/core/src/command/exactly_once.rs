@@ -54,6 +54,7 @@ impl Machine {
         }
     }
 
+    #[inline(never)]
     fn execute_numbered(
         &mut self,
         lease: SlabIndex,
@@ -162,6 +163,7 @@ impl Machine {
         self.level >= LEVEL_FAIR_RECORDS && !mutant!("numbered_request_costs_nothing")
     }
 
+    #[inline(never)]
     fn execute_keyed(
         &mut self,
         principal: &str,

@@ -3,7 +3,7 @@
 use tenure_types::{Limit, Mode, PlaceNumber, Quota, Refusal, Token};
 
 use super::queue::GRANT_BYTES;
-use super::{KeepOut, TakeAwayDetails, name};
+use super::{KeepOut, TakeAwayDetails, about, name};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
@@ -49,7 +49,7 @@ impl Machine {
         let grant = self.grants.at_mut(slot);
         grant.mode = GrantMode::Shared;
         let lock = grant.lock;
-        self.tokens.insert(grant, slot);
+        self.tokens.insert(grant.mode, grant.token, slot);
         self.locks.at_mut(lock).change(revision);
         self.emit_grant(slot, Cause::Downgraded, None, TakeAwayDetails::default());
         self.touch(lock);
@@ -121,18 +121,21 @@ impl Machine {
         self.lock_slot(hold.lock)
             .and_then(found)
             .filter(|&grant| self.lease_of(grant) == Some(lease))
-            .ok_or_else(|| Refusal::NotHolder { lock: name(hold.lock) })
+            .ok_or_else(|| about(hold.lock, |lock| Refusal::NotHolder { lock }))
     }
 
     /// The grant of a lock with this token, whatever became of it.
     pub(super) fn grant_with_token(&self, lock: SlabIndex, token: Token) -> Option<SlabIndex> {
         let first = self.locks.at(lock).grants.first?;
-        let found = match self.grants.at(first).mode {
-            GrantMode::Exclusive => first,
-            GrantMode::Shared | GrantMode::Slot(_) => self.tokens.find(token)?,
+        let grant = self.grants.at(first);
+        let (found, grant) = match grant.mode {
+            GrantMode::Exclusive => (first, grant),
+            GrantMode::Shared | GrantMode::Slot(_) => {
+                let found = self.tokens.find(token)?;
+                (found, self.grants.get(found)?)
+            }
         };
-        let is_it = |grant: &Grant| grant.lock == lock && grant.token == token;
-        self.grants.get(found).is_some_and(is_it).then_some(found)
+        (grant.lock == lock && grant.token == token).then_some(found)
     }
 
     /// Ends a grant at the request of its holder. The lock rests until the given time, if there is one.
@@ -206,20 +209,19 @@ impl Machine {
         (said, place): (TakeAwayDetails<'_>, Option<PlaceNumber>),
     ) {
         let revision = self.begin_revision();
-        let held = self.lease_of(slot).filter(|_| cause != Cause::Downgraded);
-        let life = held.and_then(|lease| self.lease_life(self.leases.at(lease)));
         let grant = self.grants.at(slot);
+        let (lease, client, life) = match &grant.state {
+            GrantState::Held(lease) => {
+                let lease = self.leases.at(*lease);
+                let ends = cause != Cause::Downgraded;
+                (lease.id, &lease.client, if ends { self.lease_life(lease) } else { None })
+            }
+            GrantState::Over(over) => (over.lease, &over.client, None),
+        };
         let lock = self.locks.at_mut(grant.lock);
         if cause != Cause::Downgraded {
             lock.change(revision);
         }
-        let (lease, client) = match &grant.state {
-            GrantState::Held(lease) => {
-                let lease = self.leases.at(*lease);
-                (lease.id, &lease.client)
-            }
-            GrantState::Over(over) => (over.lease, &over.client),
-        };
         self.history.emit_inlined(
             revision,
             &EventRef {
@@ -254,6 +256,16 @@ impl Machine {
             self.max_hold_deadline(grant).map(|due_ms| (due_ms, DueKind::MaxHold)),
             self.progress_deadline(grant).map(|due_ms| (due_ms, DueKind::Progress)),
         ]
+    }
+
+    /// Enters when a new grant is taken away.
+    #[inline(never)]
+    pub(super) fn add_deadlines(&mut self, slot: SlabIndex) {
+        let grant = self.grants.at(slot);
+        let token = grant.token.get();
+        for (due_ms, kind) in self.deadlines_of(grant).into_iter().flatten() {
+            self.due.insert(due_ms, kind, token, Some(slot));
+        }
     }
 
     /// When a held grant is taken away because it reached its longest hold.

@@ -67,6 +67,7 @@ impl Machine {
 
     /// Checks whether a lease may be granted. Returns the live lease with the same id, client, ttl and metadata, if
     /// there is one.
+    #[inline(never)]
     pub(super) fn check_new_lease(&self, new: &NewLease<'_>) -> Result<Option<SlabIndex>, Refusal> {
         self.check_name(new.client)?;
         self.check_limit(Limit::MetadataBytes, new.metadata.len() as u64)?;
@@ -96,6 +97,7 @@ impl Machine {
         Ok(None)
     }
 
+    #[inline(never)]
     pub(super) fn create_lease(&mut self, new: &NewLease<'_>) -> SlabIndex {
         let slot = self.add_lease(new);
         self.emit_lease_granted(slot);
@@ -103,6 +105,7 @@ impl Machine {
     }
 
     /// Adds a lease without an event: the request that brings it may still be refused.
+    #[inline(never)]
     pub(super) fn add_lease(&mut self, new: &NewLease<'_>) -> SlabIndex {
         let created = self.begin_revision();
         self.leases_granted += 1;
@@ -168,7 +171,7 @@ impl Machine {
         LeaseGrant {
             id: lease.id,
             created: lease.created,
-            handle: self.handle(slot),
+            handle: Handle { slot: slot.number(), generation: lease.generation },
             ttl_ms: u64::from(lease.ttl_ms),
         }
     }

@@ -1,4 +1,8 @@
 //! Executes commands: one file per command, or per group of commands that share their rules.
+//!
+//! A hand-over executes about as much code as the processor's instruction cache holds. So what acquire and release
+//! requests rarely need is marked `#[inline(never)]`, and also `#[cold]` if it is a refusal or an exception: its code
+//! would lie between the code that they execute (docs/internals/speed.md).
 
 mod abandon;
 mod access;
@@ -33,6 +37,7 @@ use crate::codec::decode_with_command;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
 use crate::request::{Command, LeaseRef, Request};
+use crate::state::record::Lease;
 use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
@@ -115,32 +120,45 @@ impl Machine {
             }
         };
         self.finish();
-        result.map_err(|refusal| self.redact(self.deciding(request.principal), refusal))
+        result.map_err(|refusal| self.redact(request.principal, refusal))
     }
 
     /// Returns the live lease that a command names.
     pub(crate) fn live_lease(&self, lease: LeaseRef) -> Result<SlabIndex, Refusal> {
-        let slot = match lease {
-            LeaseRef::Id(id) => self.leases_by_id.get(&id).copied(),
-            LeaseRef::Handle(handle) => SlabIndex::from_number(handle.slot).filter(|&slot| {
-                self.leases.get(slot).is_some_and(|lease| {
+        self.find_lease(lease).map(|(slot, _)| slot).ok_or(Refusal::LeaseNotFound)
+    }
+
+    /// The live lease that a command names, with its record.
+    fn find_lease(&self, lease: LeaseRef) -> Option<(SlabIndex, &Lease)> {
+        let (slot, record) = match lease {
+            LeaseRef::Id(id) => {
+                let slot = *self.leases_by_id.get(&id)?;
+                (slot, self.leases.at(slot))
+            }
+            LeaseRef::Handle(handle) => {
+                let slot = SlabIndex::from_number(handle.slot)?;
+                let record = self.leases.get(slot).filter(|lease| {
                     lease.generation == handle.generation || mutant!("handle_ignores_generation")
-                })
-            }),
+                });
+                (slot, record?)
+            }
         };
-        slot.filter(|&slot| self.is_live(slot)).ok_or(Refusal::LeaseNotFound)
+        self.lives(record).then_some((slot, record))
     }
 
     /// Returns the live lease that a command names, if the principal of the command owns it. The lease of another
     /// principal is refused like one that does not exist.
     pub(crate) fn own_lease(&self, lease: LeaseRef) -> Result<SlabIndex, Refusal> {
-        let slot = self.live_lease(lease)?;
-        if self.is_own(self.leases.at(slot).owner) { Ok(slot) } else { Err(Refusal::LeaseNotFound) }
+        let found = self.find_lease(lease).filter(|(_, lease)| self.is_own(lease.owner));
+        found.map(|(slot, _)| slot).ok_or(Refusal::LeaseNotFound)
     }
 
     /// Whether a lease has not reached its deadline and its principal was not revoked.
     pub(crate) fn is_live(&self, lease: SlabIndex) -> bool {
-        let lease = self.leases.at(lease);
+        self.lives(self.leases.at(lease))
+    }
+
+    fn lives(&self, lease: &Lease) -> bool {
         lease.deadline_ms > self.clock_ms && !self.owners.is_revoked(lease.owner)
     }
 
@@ -161,9 +179,7 @@ impl Machine {
         let (limit, asked) = (Limit::NameBytes, name.len() as u64);
         match Name::check(name) {
             Ok(()) => Ok(()),
-            Err(InvalidName::TooLong) => {
-                Err(Refusal::Limit { limit, bound: self.limits.get(limit), asked })
-            }
+            Err(InvalidName::TooLong) => Err(over_limit(limit, self.limits.get(limit), asked)),
             Err(InvalidName::Empty | InvalidName::Control) => Err(Refusal::InvalidName),
         }
     }
@@ -171,7 +187,7 @@ impl Machine {
     /// Refuses a value above a limit.
     fn check_limit(&self, limit: Limit, asked: u64) -> Result<(), Refusal> {
         let bound = self.limits.get(limit);
-        if asked > bound { Err(Refusal::Limit { limit, bound, asked }) } else { Ok(()) }
+        if asked > bound { Err(over_limit(limit, bound, asked)) } else { Ok(()) }
     }
 
     /// Refuses growth when the state is full. Releases and renewals are never refused.
@@ -179,10 +195,24 @@ impl Machine {
         let bound = self.limits.get(Limit::StateBytes);
         let asked = self.state_bytes;
         if asked >= bound {
-            return Err(Refusal::Limit { limit: Limit::StateBytes, bound, asked });
+            return Err(over_limit(Limit::StateBytes, bound, asked));
         }
         Ok(())
     }
+}
+
+/// The refusal of more than a limit allows.
+#[cold]
+#[inline(never)]
+fn over_limit(limit: Limit, bound: u64, asked: u64) -> Refusal {
+    Refusal::Limit { limit, bound, asked }
+}
+
+/// A refusal that names a lock.
+#[cold]
+#[inline(never)]
+fn about(lock: &str, refusal: impl FnOnce(Name) -> Refusal) -> Refusal {
+    refusal(name(lock))
 }
 
 /// Converts text that was checked before into a name.

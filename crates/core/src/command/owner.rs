@@ -29,12 +29,18 @@ impl Machine {
         let named = self.level >= LEVEL_ACCESS
             && !principal.is_empty()
             && principal != crate::access::MEMBER;
+        if named {
+            self.name_caller(principal);
+        } else if self.now.caller.is_some() {
+            (self.now.caller, self.now.known, self.now.caller_owner) = (None, None, None);
+        }
+    }
+
+    #[inline(never)]
+    fn name_caller(&mut self, principal: &str) {
         // Most commands come from the same caller as the one before.
         let is_same = |caller: &Name| caller.as_bytes() == principal.as_bytes();
-        if !named {
-            self.now.caller = None;
-            self.now.known = None;
-        } else if !self.now.caller.as_ref().is_some_and(is_same) {
+        if !self.now.caller.as_ref().is_some_and(is_same) {
             self.now.caller = Name::new(principal).ok();
             self.now.known = None;
         } else if self.now.known.is_none() {
@@ -84,8 +90,8 @@ impl Machine {
     /// An owner as a payer.
     pub(super) fn owner_pays(&self, owner: Option<OwnerId>) -> Option<Payer<'_>> {
         let known = self.now.known.as_ref().filter(|_| self.is_callers(owner));
-        let owner = owner.and_then(|id| self.owners.get(id));
-        owner.map(|owner| Payer { name: &owner.name, used: owner.used, known })
+        let owner = self.owners.get(owner?)?;
+        Some(Payer { name: &owner.name, used: owner.used, known })
     }
 
     /// Refuses what would take a principal beyond a quota.
@@ -103,6 +109,7 @@ impl Machine {
         }
     }
 
+    #[inline(never)]
     fn check_quota_of(
         &self,
         Payer { name, used, known }: Payer<'_>,

@@ -45,6 +45,7 @@ impl PoolSlot {
 impl Machine {
     /// What a lease already has of a pool, whichever slots the pool has now: a place for a slot of it, or a slot by a
     /// request that has no other grant.
+    #[inline(never)]
     pub(super) fn pool_standing(
         &self,
         lease: SlabIndex,
@@ -74,6 +75,7 @@ impl Machine {
     }
 
     /// Refuses a new request for a pool by a lease that waits for one of its slots in another way.
+    #[inline(never)]
     pub(super) fn check_pool_overlap(
         &self,
         lease: SlabIndex,
@@ -88,6 +90,7 @@ impl Machine {
     }
 
     /// The slots of a pool that a request can be granted, in the order of names.
+    #[inline(never)]
     pub(super) fn pool_slots(&self, ask: &Ask<'_>) -> Result<Vec<PoolSlot>, Refusal> {
         let take = ask.mode.grants();
         let prefix = ask.lock.as_bytes();
@@ -109,6 +112,7 @@ impl Machine {
     }
 
     /// Enters a place into the index of pools.
+    #[inline(never)]
     pub(crate) fn join_pool(&mut self, place: SlabIndex) {
         if let Some(key) = self.pool_key(place) {
             self.pool_waiters.insert(key);
@@ -116,6 +120,7 @@ impl Machine {
     }
 
     /// Removes a place from the index of pools.
+    #[inline(never)]
     pub(super) fn leave_pool(&mut self, place: SlabIndex) {
         if let Some(key) = self.pool_key(place) {
             self.pool_waiters.remove(&key);

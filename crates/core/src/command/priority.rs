@@ -15,13 +15,21 @@ impl Machine {
     pub(super) fn enqueue(&mut self, wait: SlabIndex) {
         let record = self.waits.at(wait);
         let (lock, place) = (record.lock, self.places.at(record.place));
-        let (priority, rank, upgrade) = (place.priority, place.rank(), place.stands_first());
-        // A place for any of several locks asks in many queues how many are ahead of it.
-        let ranked = priority > 0 || place.any;
-        if !ranked && self.ranks.is_empty() && !upgrade {
+        if !place.is_ranked() && self.ranks.is_empty() && !place.stands_first() {
             return self.locks.at_mut(lock).queue.push::<IN_QUEUE, _>(&mut self.waits, wait);
         }
-        if ranked {
+        self.enqueue_ranked(wait);
+    }
+
+    /// Puts a new wait into a queue that is not simply in the order of arrival, or may not be.
+    #[inline(never)]
+    fn enqueue_ranked(&mut self, wait: SlabIndex) {
+        let record = self.waits.at(wait);
+        let (lock, place) = (record.lock, self.places.at(record.place));
+        let (rank, upgrade) = (place.rank(), place.stands_first());
+        #[cfg(mutants)]
+        let priority = place.priority;
+        if place.is_ranked() {
             self.rank_queue(lock);
         }
         let last = self.locks.at(lock).queue.last.filter(|_| !upgrade);
@@ -41,6 +49,11 @@ impl Machine {
         if self.ranks.is_empty() {
             return;
         }
+        self.remove_rank(lock, wait);
+    }
+
+    #[inline(never)]
+    fn remove_rank(&mut self, lock: SlabIndex, wait: SlabIndex) {
         let rank = self.places.at(self.waits.at(wait).place).rank();
         if let Some(index) = self.ranks.get_mut(&lock) {
             index.remove(rank);

@@ -12,7 +12,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Grants, Notice};
-use crate::request::Purpose;
+use crate::request::{Ask, Purpose};
 use crate::state::due::DueKind;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::record::{
@@ -38,10 +38,14 @@ pub(super) struct Asker<'a> {
 impl Machine {
     /// Returns the lock of this name, creating it if it does not exist.
     pub(super) fn lock_for(&mut self, located: &Located<'_>) -> SlabIndex {
-        if let Some(lock) = located.lock {
-            return lock;
+        match located.lock {
+            Some(lock) => lock,
+            None => self.create_lock(&located.ask),
         }
-        let ask = &located.ask;
+    }
+
+    #[inline(never)]
+    fn create_lock(&mut self, ask: &Ask<'_>) -> SlabIndex {
         let created = self.coming_revision();
         let slots = ask.mode.slots().and_then(NonZeroU32::new);
         self.state_bytes += LOCK_BYTES + ask.lock.len() as u64;
@@ -80,13 +84,14 @@ impl Machine {
             self.now.served = Some(lock);
             while let Some(first) = self.locks.at(lock).queue.first {
                 let place = self.waits.at(first).place;
-                let live = self.is_live(self.places.at(place).lease);
+                let record = self.places.at(place);
+                let live = self.is_live(record.lease);
                 let planted =
                     [mutant!("grant_to_dead_waiter"), mutant!("expire_holders_before_waiters")];
                 let blind = planted.contains(&true);
                 if !live && !blind {
-                    self.remove_place(place, self.dead_cause(place));
-                } else if self.is_grantable(place) {
+                    self.remove_dead(place);
+                } else if self.is_grantable(record) {
                     self.grant_place(place);
                 } else {
                     break;
@@ -105,9 +110,16 @@ impl Machine {
     /// Whether the first place of a queue would leave it now: its lease is not live, or it can be granted.
     pub(super) fn may_advance(&self, lock: SlabIndex) -> bool {
         self.locks.at(lock).queue.first.is_some_and(|first| {
-            let place = self.waits.at(first).place;
-            !self.is_live(self.places.at(place).lease) || self.is_grantable(place)
+            let place = self.places.at(self.waits.at(first).place);
+            !self.is_live(place.lease) || self.is_grantable(place)
         })
+    }
+
+    /// Removes the place of a lease that is not live.
+    #[cold]
+    #[inline(never)]
+    fn remove_dead(&mut self, place: SlabIndex) {
+        self.remove_place(place, self.dead_cause(place));
     }
 
     /// Why the place of a lease that is not live ends.
@@ -117,13 +129,12 @@ impl Machine {
     }
 
     /// Whether a place can be granted all its locks now, or the one that it needs.
-    fn is_grantable(&self, place: SlabIndex) -> bool {
+    fn is_grantable(&self, record: &Place) -> bool {
         if self.is_quiet() {
             return false;
         }
-        let record = self.places.at(place);
         if record.any && !mutant!("any_waits_for_all") {
-            return self.free_wait(place).is_some();
+            return self.free_wait(record).is_some();
         }
         let (mut next, mut locks) = (Some(record.first), 0);
         while let Some(slot) = next {
@@ -210,7 +221,9 @@ impl Machine {
                 in_queue: ListLink::default(),
             }));
         }
-        let place = self.places.insert(Place {
+        let grants: u32 = asks.iter().map(|located| located.ask.mode.grants()).sum();
+        let locks = u64::from(grants);
+        let record = Place {
             number: self.newest_place,
             lease: asker.lease,
             first: first.expect("an ask names at least one lock"),
@@ -226,7 +239,9 @@ impl Machine {
             priority: options.priority,
             asks: asker.asks,
             in_lease: ListLink::default(),
-        });
+        };
+        let (bytes, weight) = (record.owned_bytes(locks), record.weight());
+        let place = self.places.insert(record);
         let mut next = first;
         while let Some(slot) = next {
             let wait = self.waits.at_mut(slot);
@@ -235,13 +250,10 @@ impl Machine {
             self.enqueue(slot);
             self.state_bytes += WAIT_BYTES;
         }
-        let grants: u32 = asks.iter().map(|located| located.ask.mode.grants()).sum();
         let lease = self.leases.at_mut(asker.lease);
         lease.waits += grants;
         lease.places.push::<IN_LEASE, _>(&mut self.places, place);
-        let (owner, locks) = (lease.owner, u64::from(grants));
-        let bytes = self.places.at(place).owned_bytes(locks);
-        self.owners.count(owner, |used| {
+        self.owners.count(lease.owner, |used| {
             used.places += 1;
             used.locks += locks;
             used.bytes += bytes;
@@ -249,8 +261,10 @@ impl Machine {
         if let Some(until_ms) = until_ms {
             self.due.insert(until_ms.get(), DueKind::WaitLimit, self.newest_place.0, Some(place));
         }
-        self.state_bytes += self.places.at(place).weight();
-        self.join_pool(place);
+        self.state_bytes += weight;
+        if options.pool.is_some() {
+            self.join_pool(place);
+        }
         place
     }
 
@@ -261,21 +275,14 @@ impl Machine {
     }
 
     /// Emits one event for each lock of a place.
+    ///
+    /// The event of a request that is refused as a deadlock names no place: the request gets none, and the next request
+    /// will have its number. It does not name the other leases of the cycle either: who may see this lock need not see
+    /// theirs.
     pub(super) fn emit_place(&mut self, place: SlabIndex, cause: Cause) {
-        let number = self.places.at(place).number;
-        self.emit_waits(place, cause, Some(number));
-    }
-
-    /// Emits one event for each lock of a request that is refused as a deadlock. It names no place: the request gets
-    /// none, and the next request will have its number. It does not name the other leases of the cycle either: who may
-    /// see this lock need not see theirs.
-    pub(super) fn emit_deadlock(&mut self, place: SlabIndex) {
-        self.emit_waits(place, Cause::Deadlock, None);
-    }
-
-    fn emit_waits(&mut self, place: SlabIndex, cause: Cause, number: Option<PlaceNumber>) {
         let revision = self.begin_revision();
         let record = self.places.at(place);
+        let number = (cause != Cause::Deadlock).then_some(record.number);
         let lease = self.leases.at(record.lease);
         let mut next = Some(record.first);
         while let Some(slot) = next {
@@ -305,10 +312,11 @@ impl Machine {
     pub(super) fn unlink_place(&mut self, place: SlabIndex) -> UnlinkedPlace {
         let record = self.places.at(place);
         let (lease, first) = (record.lease, record.first);
-        if record.group.is_some() {
+        let (in_group, in_pool) = (record.group.is_some(), record.pool.is_some());
+        if in_group {
             self.leave_group(place);
         }
-        if self.places.at(place).pool.is_some() {
+        if in_pool {
             self.leave_pool(place);
         }
         let mut next = Some(first);
@@ -353,8 +361,9 @@ impl Machine {
         if record.upgrade {
             return self.grant_upgrade(place);
         }
-        let chosen = if record.any { self.choose(place) } else { None };
-        let first = self.waits.at(self.places.at(place).first);
+        let (any, first) = (record.any, record.first);
+        let chosen = if any { self.choose(place) } else { None };
+        let first = self.waits.at(first);
         let one = chosen.or(first.next.is_none().then_some((first.lock, first.mode)));
         let only = one.filter(|(_, mode)| mode.grants() == 1);
         // Most places wait for one lock and need no list.
@@ -416,33 +425,20 @@ impl Machine {
             in_lock: ListLink::default(),
             in_lease: ListLink::default(),
         });
-        self.tokens.insert(self.grants.at(grant), grant);
+        self.tokens.insert(mode_now, token, grant);
         let revision = self.begin_revision();
         let record = self.locks.at_mut(lock);
         record.grants.insert_after::<IN_LOCK, _>(&mut self.grants, before, grant);
         record.change(revision);
         let lease = self.leases.at_mut(asker.lease);
         lease.grants.push::<IN_LEASE, _>(&mut self.grants, grant);
-        if let Some(max_hold_ms) = asker.options.max_hold_ms() {
-            // Due one ttl before `max_hold` is over: the holder has stopped when the cooling that follows ends, at the
-            // deadline of its lease.
-            let due_ms = max_hold_due(self.clock_ms, max_hold_ms, u64::from(lease.ttl_ms));
-            self.due.insert(due_ms, DueKind::MaxHold, token.get(), Some(grant));
-        }
         let metadata = asker.options.metadata();
         self.state_bytes += GRANT_BYTES + metadata.len() as u64;
         self.owners.count(lease.owner, |used| {
             used.locks += 1;
             used.bytes += metadata.len() as u64;
         });
-        if !asker.options.is_plain()
-            && let Some(due_ms) = self.progress_deadline(self.grants.at(grant))
-        {
-            self.due.insert(due_ms, DueKind::Progress, token.get(), Some(grant));
-        }
         let slot = mode_now.slot();
-        let lease = self.leases.at(asker.lease);
-        let record = self.locks.at(lock);
         self.history.emit_inlined(
             revision,
             &EventRef {
@@ -456,7 +452,11 @@ impl Machine {
                 ..EventRef::new(Cause::Granted, SubjectRef::Lock(record.name.as_bytes()))
             },
         );
-        outcome::LockGrant { lock: record.name.clone(), token, slot }
+        let shown = outcome::LockGrant { lock: record.name.clone(), token, slot };
+        if !asker.options.is_plain() {
+            self.add_deadlines(grant);
+        }
+        shown
     }
 
     /// Returns the mode of a new grant, for a semaphore with the lowest free slot, and the grant after which to insert
@@ -484,9 +484,13 @@ impl Machine {
 
     /// Emits `Vacant` for each election that lost its leader and has no new one.
     pub(crate) fn announce_vacancies(&mut self) {
-        if self.now.vacant.is_empty() {
-            return;
+        if !self.now.vacant.is_empty() {
+            self.announce_each_vacancy();
         }
+    }
+
+    #[inline(never)]
+    fn announce_each_vacancy(&mut self) {
         let mut locks: Vec<(Name, SlabIndex)> = core::mem::take(&mut self.now.vacant)
             .into_iter()
             .map(|lock| (self.locks.at(lock).name.clone(), lock))
@@ -509,10 +513,15 @@ impl Machine {
             if record.grants.len > 0 || record.queue.len > 0 || record.sized {
                 continue;
             }
-            let gone = self.locks.remove(lock);
-            self.names.remove(&gone.name, lock);
-            self.state_bytes -= gone.weight();
+            self.drop_lock(lock);
         }
+    }
+
+    #[inline(never)]
+    fn drop_lock(&mut self, lock: SlabIndex) {
+        let gone = self.locks.remove(lock);
+        self.names.remove(&gone.name, lock);
+        self.state_bytes -= gone.weight();
     }
 
     /// Returns the waiting place of a lease with this number.
@@ -542,6 +551,12 @@ impl Machine {
         if record.in_queue.after.is_none() {
             return u64::from(self.locks.at(record.lock).queue.len) - 1;
         }
+        self.count_before(wait)
+    }
+
+    #[inline(never)]
+    fn count_before(&self, wait: SlabIndex) -> u64 {
+        let record = self.waits.at(wait);
         if let Some(index) = self.ranks.get(&record.lock) {
             return index.ahead(self.places.at(record.place).rank()) as u64;
         }
@@ -574,7 +589,8 @@ impl Grant {
     }
 }
 
-/// The instant at which a grant with `max_hold` is taken away.
+/// The instant at which a grant with `max_hold` is taken away: one ttl before `max_hold` is over, so that the holder
+/// has stopped when the cooling that follows ends, at the deadline of its lease.
 pub(crate) fn max_hold_due(since_ms: u64, max_hold_ms: u64, ttl_ms: u64) -> u64 {
     let hold_ms = max_hold_ms.saturating_sub(ttl_ms);
     since_ms.saturating_add(hold_ms).min(crate::state::due::CLOCK_MAX)

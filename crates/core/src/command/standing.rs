@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use tenure_types::{Mode, PlaceNumber, Refusal};
 
+use super::about;
 use super::acquire::{Located, grants_asked};
-use super::name;
 use crate::machine::Machine;
 use crate::outcome::Grants;
 use crate::request::{Acquire, LEVEL_REPAIRED_SHARES};
@@ -32,7 +32,7 @@ impl Machine {
         for located @ Located { ask, lock } in asks {
             let Some(lock) = *lock else { continue };
             let needed = if any { core::slice::from_ref(located) } else { asks };
-            let overlap = || Refusal::Overlap { lock: name(ask.lock) };
+            let overlap = || about(ask.lock, |lock| Refusal::Overlap { lock });
             if let Some(grant) = self.grant_of(lease, lock) {
                 let place = self.grants.at(grant).place;
                 let grants = self.same_grants(lease, place, needed).ok_or_else(overlap)?;

@@ -18,6 +18,7 @@ pub(crate) type GroupKey = (SlabIndex, Option<OwnerId>, Name);
 
 impl Machine {
     /// Ends the older places of the group of a new place.
+    #[inline(never)]
     pub(super) fn supersede(&mut self, place: SlabIndex) {
         let older = self.older_of_group(place);
         if !mutant!("superseded_waiter_stays") {
@@ -85,6 +86,7 @@ impl Machine {
     }
 
     /// Removes a place from the index of groups.
+    #[inline(never)]
     pub(super) fn leave_group(&mut self, place: SlabIndex) {
         if self.places.at(place).group.is_none() {
             return;

@@ -107,7 +107,7 @@ impl Machine {
         let place = self.add_place(asker, &located, until_ms, &options);
         if let Err(deadlock) = self.check_deadlock(place) {
             debug_assert!(self.level >= LEVEL_RECORDS, "upgrades are of a later level");
-            self.emit_deadlock(place);
+            self.emit_place(place, Cause::Deadlock);
             self.unlink_place(place);
             self.newest_place.0 -= 1;
             return Err(deadlock);
@@ -183,7 +183,7 @@ impl Machine {
     /// Another upgrade that waits for the lock of a new one.
     pub(super) fn other_upgrade(&self, place: SlabIndex) -> Option<SlabIndex> {
         let record = self.places.at(place);
-        if !record.upgrade || mutant!("second_upgrade_waits") {
+        if mutant!("second_upgrade_waits") {
             return None;
         }
         // At most these two are upgrades, and upgrades come first.
@@ -205,6 +205,7 @@ impl Machine {
     }
 
     /// Grants a waiting upgrade and adds a notice for its lease.
+    #[inline(never)]
     pub(super) fn grant_upgrade(&mut self, place: SlabIndex) {
         let lock = self.waits.at(self.places.at(place).first).lock;
         let record = self.unlink_place(place);
@@ -247,6 +248,7 @@ impl Machine {
     }
 
     /// Ends the wait for an upgrade of a hold that has ended.
+    #[inline(never)]
     pub(super) fn end_upgrade(&mut self, lease: SlabIndex, lock: SlabIndex) {
         let Some(place) = self.upgrade_of(lease, lock) else { return };
         let number = self.places.at(place).number;

@@ -43,6 +43,7 @@ pub(crate) struct Due {
 }
 
 impl DueSet {
+    #[inline(never)]
     pub(crate) fn insert(
         &mut self,
         deadline_ms: u64,
@@ -54,6 +55,7 @@ impl DueSet {
         assert!(replaced.is_none(), "a thing is due once");
     }
 
+    #[inline(never)]
     pub(crate) fn remove(&mut self, deadline_ms: u64, kind: DueKind, id: u64) {
         let removed = self.0.remove(&key(deadline_ms, kind, id));
         assert!(removed.is_some(), "a thing with a deadline is due");

@@ -46,15 +46,12 @@ impl LinkedList {
         before: Option<SlabIndex>,
         slot: SlabIndex,
     ) {
-        let after = match before {
-            Some(before) => slab.at(before).link().after,
-            None => self.first,
+        let behind = match before {
+            Some(before) => &mut slab.at_mut(before).link_mut().after,
+            None => &mut self.first,
         };
+        let after = behind.replace(slot);
         *slab.at_mut(slot).link_mut() = ListLink { before, after };
-        match before {
-            Some(before) => slab.at_mut(before).link_mut().after = Some(slot),
-            None => self.first = Some(slot),
-        }
         match after {
             Some(after) => slab.at_mut(after).link_mut().before = Some(slot),
             None => self.last = Some(slot),

@@ -1,4 +1,7 @@
 //! Defines the records of the state and the structures that link them.
+//!
+//! Functions that search a tree or a list are marked `#[inline(never)]` for the reason in `command/mod.rs`. The checks
+//! whether there is something to search are inlined.
 
 pub(crate) mod drain;
 pub(crate) mod due;

@@ -107,6 +107,8 @@ impl Owners {
         self.by_name.get(name).copied()
     }
 
+    // Out of line: it is a search in a tree, and many commands have no owner to look up.
+    #[inline(never)]
     pub(crate) fn get(&self, id: OwnerId) -> Option<&Owner> {
         self.all.get(&id)
     }
@@ -157,11 +159,19 @@ impl Owners {
     }
 
     /// Changes what an owner uses. Removes an owner that uses nothing any more.
+    #[inline]
     pub(crate) fn count(&mut self, id: Option<OwnerId>, change: impl FnOnce(&mut Usage)) {
-        let Some(owner) = id.and_then(|id| self.all.get_mut(&id)) else { return };
+        if let Some(id) = id {
+            self.count_of(id, change);
+        }
+    }
+
+    #[inline(never)]
+    fn count_of(&mut self, id: OwnerId, change: impl FnOnce(&mut Usage)) {
+        let Some(owner) = self.all.get_mut(&id) else { return };
         change(&mut owner.used);
         if owner.used.is_unused()
-            && let Some((_, gone)) = id.and_then(|id| self.all.remove_entry(&id))
+            && let Some((_, gone)) = self.all.remove_entry(&id)
             && gone.revoked_ms.is_none()
         {
             self.by_name.remove(&gone.name);

@@ -24,6 +24,12 @@ impl Place {
         self.upgrade && !mutant!("upgrade_behind_the_queue")
     }
 
+    /// Whether the queues that it enters keep an index of ranks.
+    pub(crate) fn is_ranked(&self) -> bool {
+        // A place for any of several locks asks in many queues how many are ahead of it.
+        self.priority > 0 || self.any
+    }
+
     pub(crate) fn rank(&self) -> Rank {
         // An upgrade stands before all others. A queue has at most one.
         let ms = ranked_ms(self.since_ms, self.priority).saturating_add(1);
@@ -48,6 +54,7 @@ impl RankIndex {
     }
 
     /// Adds a wait, and returns the one directly ahead of it.
+    #[inline(never)]
     pub(crate) fn insert(&mut self, rank: Rank, wait: SlabIndex) -> Option<SlabIndex> {
         if self.chunks.is_empty() {
             self.chunks.push(Vec::new());
@@ -68,6 +75,7 @@ impl RankIndex {
     }
 
     /// Removes the wait of this rank.
+    #[inline(never)]
     pub(crate) fn remove(&mut self, rank: Rank) {
         let chunk = self.chunk_of(rank);
         let Some(waits) = self.chunks.get_mut(chunk) else { return };
@@ -80,6 +88,7 @@ impl RankIndex {
     }
 
     /// How many waits are ahead of this rank.
+    #[inline(never)]
     pub(crate) fn ahead(&self, rank: Rank) -> usize {
         let chunk = self.chunk_of(rank);
         let whole: usize = self.chunks[..chunk].iter().map(Vec::len).sum();

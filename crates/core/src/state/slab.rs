@@ -29,6 +29,19 @@ impl SlabIndex {
         self.0.get() as usize - 1
     }
 
+    /// Its chunk, and its position there. The first position of the first chunk stays vacant, because a slot is stored
+    /// as its number plus one, and is looked up far too often to subtract that one.
+    #[inline]
+    fn position(self) -> (usize, usize) {
+        let position = self.0.get() as usize;
+        (position / CHUNK, position % CHUNK)
+    }
+
+    /// The slot at this position, counted over all chunks.
+    fn from_position(position: usize) -> Option<Self> {
+        u32::try_from(position).ok().and_then(NonZeroU32::new).map(Self)
+    }
+
     /// Its number as handles show it.
     pub(crate) fn number(self) -> u32 {
         self.0.get() - 1
@@ -54,45 +67,22 @@ fn filled<T>(entries: impl Iterator<Item = SlabEntry<T>>) -> Block<T> {
     entries.try_into().unwrap_or_else(|_| unreachable!("a chunk has this length"))
 }
 
-/// A chunk is shared only while a frozen copy exists, so that a write costs no atomic operation at any other time.
-enum Chunk<T> {
-    Own(Block<T>),
-    Shared(Arc<Block<T>>),
-}
-
-impl<T> Chunk<T> {
-    #[inline]
-    fn entries(&self) -> &[SlabEntry<T>; CHUNK] {
-        match self {
-            Chunk::Own(block) => block,
-            Chunk::Shared(block) => block,
-        }
-    }
-}
-
-impl<T: Clone> Chunk<T> {
-    fn into_own(self) -> Self {
-        match self {
-            // If the frozen copy is gone already, the chunk is taken back without copying.
-            Chunk::Shared(block) => {
-                let copy = |shared: Arc<Block<T>>| filled(shared.iter().cloned());
-                Chunk::Own(Arc::try_unwrap(block).unwrap_or_else(copy))
-            }
-            Chunk::Own(_) => self,
-        }
-    }
-
-    fn into_shared(self) -> Self {
-        match self {
-            Chunk::Own(block) => Chunk::Shared(Arc::new(block)),
-            Chunk::Shared(_) => self,
-        }
-    }
+#[cold]
+#[inline(never)]
+fn not_full() -> ! {
+    unreachable!("a linked slot is full")
 }
 
 /// Records of one kind, addressed by slots.
+///
+/// The code that finds a record is inlined some hundred times in the most frequent commands. It must stay short, or
+/// they do not fit into the processor's instruction cache (docs/internals/speed.md). So there is one list of blocks
+/// without variants, a slot is a position without arithmetic, and everything rare is out of line.
 pub(crate) struct Slab<T> {
-    chunks: Vec<Chunk<T>>,
+    /// The blocks of the chunks that no frozen copy shares, so that a write to them costs no atomic operation.
+    own: Vec<Option<Block<T>>>,
+    /// The blocks of the other chunks. It is as long as `own`, and has a block where `own` has none.
+    shared: Vec<Option<Arc<Block<T>>>>,
     /// The number of slots ever used; the next new slot has this index.
     used: usize,
     /// The number of records.
@@ -103,7 +93,7 @@ pub(crate) struct Slab<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), used: 0, len: 0, free: None }
+        Self { own: Vec::new(), shared: Vec::new(), used: 0, len: 0, free: None }
     }
 }
 
@@ -114,26 +104,49 @@ impl<T> Slab<T> {
     }
 
     /// The record in a slot that is known to be full.
+    #[inline]
     pub(crate) fn at(&self, slot: SlabIndex) -> &T {
-        self.get(slot).expect("a linked slot is full")
+        match self.entry(slot) {
+            Some(SlabEntry::Full(record)) => record,
+            Some(SlabEntry::Vacant { .. }) | None => not_full(),
+        }
     }
 
     /// The record in a slot, if it is full.
     pub(crate) fn get(&self, slot: SlabIndex) -> Option<&T> {
-        let index = slot.index();
-        match &self.chunks.get(index / CHUNK)?.entries()[index % CHUNK] {
+        match self.entry(slot)? {
             SlabEntry::Full(record) => Some(record),
             SlabEntry::Vacant { .. } => None,
         }
     }
 
+    #[inline]
+    fn entry(&self, slot: SlabIndex) -> Option<&SlabEntry<T>> {
+        let (chunk, at) = slot.position();
+        match self.own.get(chunk) {
+            Some(Some(block)) => Some(&block[at]),
+            Some(None) | None => self.shared_entry(slot),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shared_entry(&self, slot: SlabIndex) -> Option<&SlabEntry<T>> {
+        let (chunk, at) = slot.position();
+        self.shared.get(chunk)?.as_ref().map(|block| &block[at])
+    }
+
     /// All records with their slots, in the order of slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlabIndex, &T)> {
-        self.chunks.iter().flat_map(Chunk::entries).enumerate().filter_map(|(index, entry)| {
-            match entry {
-                SlabEntry::Full(record) => Some((SlabIndex::from_index(index)?, record)),
-                SlabEntry::Vacant { .. } => None,
-            }
+        let blocks = self.own.iter().zip(&self.shared);
+        let entries = blocks.flat_map(|(own, shared)| match (own, shared) {
+            (Some(block), _) => &block[..],
+            (None, Some(block)) => &block[..],
+            (None, None) => &[],
+        });
+        entries.enumerate().filter_map(|(position, entry)| match entry {
+            SlabEntry::Full(record) => Some((SlabIndex::from_position(position)?, record)),
+            SlabEntry::Vacant { .. } => None,
         })
     }
 
@@ -142,10 +155,9 @@ impl<T> Slab<T> {
         let mut next = self.free;
         core::iter::from_fn(move || {
             let slot = next?;
-            let index = slot.index();
-            next = match &self.chunks[index / CHUNK].entries()[index % CHUNK] {
-                SlabEntry::Vacant { next } => *next,
-                SlabEntry::Full(_) => unreachable!("the free list links vacant slots"),
+            next = match self.entry(slot) {
+                Some(SlabEntry::Vacant { next }) => *next,
+                Some(SlabEntry::Full(_)) | None => unreachable!("the free list links vacant slots"),
             };
             Some(slot)
         })
@@ -158,7 +170,8 @@ impl<T> Slab<T> {
 
     /// Bytes that the records take, including the vacant slots among them.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.chunks.len() * (CHUNK * size_of::<SlabEntry<T>>() + size_of::<Chunk<T>>())
+        let pointers = size_of::<Option<Block<T>>>() + size_of::<Option<Arc<Block<T>>>>();
+        self.own.len() * (CHUNK * size_of::<SlabEntry<T>>() + pointers)
     }
 }
 
@@ -168,7 +181,7 @@ impl<T: Clone> Slab<T> {
     pub(crate) fn at_mut(&mut self, slot: SlabIndex) -> &mut T {
         match self.entry_mut(slot) {
             SlabEntry::Full(record) => record,
-            SlabEntry::Vacant { .. } => unreachable!("a linked slot is full"),
+            SlabEntry::Vacant { .. } => not_full(),
         }
     }
 
@@ -192,7 +205,7 @@ impl<T: Clone> Slab<T> {
                 self.len -= 1;
                 record
             }
-            SlabEntry::Vacant { .. } => unreachable!("a linked slot is full"),
+            SlabEntry::Vacant { .. } => not_full(),
         }
     }
 
@@ -208,14 +221,14 @@ impl<T: Clone> Slab<T> {
 
     /// Copies everything as it is now, at the cost of one step per chunk.
     pub(crate) fn freeze(&mut self) -> Self {
-        let chunks = core::mem::take(&mut self.chunks);
-        self.chunks = chunks.into_iter().map(Chunk::into_shared).collect();
-        let copy = |chunk: &Chunk<T>| match chunk {
-            Chunk::Shared(block) => Chunk::Shared(Arc::clone(block)),
-            Chunk::Own(_) => unreachable!("every chunk was shared above"),
-        };
+        for (own, shared) in self.own.iter_mut().zip(&mut self.shared) {
+            if let Some(block) = own.take() {
+                *shared = Some(Arc::new(block));
+            }
+        }
         Self {
-            chunks: self.chunks.iter().map(copy).collect(),
+            own: self.own.iter().map(|_| None).collect(),
+            shared: self.shared.clone(),
             used: self.used,
             len: self.len,
             free: self.free,
@@ -260,25 +273,24 @@ impl<T: Clone> Slab<T> {
 
     #[inline]
     fn entry_mut(&mut self, slot: SlabIndex) -> &mut SlabEntry<T> {
-        let index = slot.index();
-        let chunk = index / CHUNK;
-        if let Chunk::Shared(_) = self.chunks[chunk] {
-            self.make_own(chunk);
+        let (chunk, at) = slot.position();
+        if !matches!(self.own.get(chunk), Some(Some(_))) {
+            return &mut self.make_own(chunk)[at];
         }
-        match &mut self.chunks[chunk] {
-            Chunk::Own(block) => &mut block[index % CHUNK],
-            Chunk::Shared(_) => unreachable!("the chunk was made our own above"),
+        match &mut self.own[chunk] {
+            Some(block) => &mut block[at],
+            None => unreachable!("any other chunk was made our own above"),
         }
     }
 
-    /// Not inlined, so that the common case is: every command changes several records.
+    /// Copies a chunk that a frozen copy shares.
     #[cold]
     #[inline(never)]
-    fn make_own(&mut self, chunk: usize) {
-        let own = self.chunks.swap_remove(chunk).into_own();
-        self.chunks.push(own);
-        let last = self.chunks.len() - 1;
-        self.chunks.swap(chunk, last);
+    fn make_own(&mut self, chunk: usize) -> &mut Block<T> {
+        let block = self.shared[chunk].take().expect("a chunk is our own or shared");
+        // If the frozen copy is gone already, the chunk is taken back without copying.
+        let copy = |shared: Arc<Block<T>>| filled(shared.iter().cloned());
+        self.own[chunk].insert(Arc::try_unwrap(block).unwrap_or_else(copy))
     }
 
     fn grow(&mut self) -> SlabIndex {
@@ -288,12 +300,13 @@ impl<T: Clone> Slab<T> {
     }
 
     fn grow_one(&mut self) -> SlabIndex {
-        if self.used.is_multiple_of(CHUNK) {
-            let block = filled((0..CHUNK).map(|_| SlabEntry::Vacant { next: None }));
-            self.chunks.push(Chunk::Own(block));
-        }
         let slot =
             SlabIndex::from_index(self.used).expect("fewer than 2^32 records, by the limits");
+        if slot.position().0 == self.own.len() {
+            let block = filled((0..CHUNK).map(|_| SlabEntry::Vacant { next: None }));
+            self.own.push(Some(block));
+            self.shared.push(None);
+        }
         self.used += 1;
         slot
     }

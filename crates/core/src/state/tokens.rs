@@ -18,17 +18,27 @@ impl GrantTokens {
     }
 
     /// Adds a grant.
-    pub(crate) fn insert(&mut self, grant: &Grant, slot: SlabIndex) {
-        if grant.mode != GrantMode::Exclusive {
-            self.0.insert(grant.token, slot);
+    pub(crate) fn insert(&mut self, mode: GrantMode, token: Token, slot: SlabIndex) {
+        if mode != GrantMode::Exclusive {
+            self.add(token, slot);
         }
+    }
+
+    #[inline(never)]
+    fn add(&mut self, token: Token, slot: SlabIndex) {
+        self.0.insert(token, slot);
     }
 
     /// Removes a grant.
     pub(crate) fn remove(&mut self, grant: &Grant) {
         if grant.mode != GrantMode::Exclusive {
-            self.0.remove(&grant.token);
+            self.drop_token(grant.token);
         }
+    }
+
+    #[inline(never)]
+    fn drop_token(&mut self, token: Token) {
+        self.0.remove(&token);
     }
 
     pub(crate) fn clear(&mut self) {

@@ -25,8 +25,7 @@ impl TouchedLocks {
     pub(crate) fn insert(&mut self, locks: &Slab<Lock>, lock: SlabIndex) {
         let key = |lock: SlabIndex| (&locks.at(lock).name, lock);
         if !self.many.is_empty() {
-            self.many.insert((key(lock).0.clone(), lock));
-            return;
+            return self.insert_into_many(locks, lock);
         }
         let at = self.few.partition_point(|other| *other != lock && key(*other) > key(lock));
         if self.few.get(at) == Some(&lock) {
@@ -35,13 +34,27 @@ impl TouchedLocks {
         if self.few.len() < FEW_MAX {
             self.few.insert(at, lock);
         } else {
-            self.many.extend(self.few.drain(..).chain([lock]).map(|it| (key(it).0.clone(), it)));
+            self.insert_into_many(locks, lock);
         }
+    }
+
+    #[inline(never)]
+    fn insert_into_many(&mut self, locks: &Slab<Lock>, lock: SlabIndex) {
+        let added = self.few.drain(..).chain([lock]);
+        self.many.extend(added.map(|lock| (locks.at(lock).name.clone(), lock)));
     }
 
     /// Takes the first lock.
     pub(crate) fn pop_first(&mut self) -> Option<SlabIndex> {
-        self.few.pop().or_else(|| self.many.pop_first().map(|(_, lock)| lock))
+        match self.few.pop() {
+            None if !self.many.is_empty() => self.pop_of_many(),
+            few => few,
+        }
+    }
+
+    #[inline(never)]
+    fn pop_of_many(&mut self) -> Option<SlabIndex> {
+        self.many.pop_first().map(|(_, lock)| lock)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

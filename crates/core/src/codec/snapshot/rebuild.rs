@@ -88,7 +88,7 @@ impl Machine {
             if self.locks.get(lock).is_none() {
                 return Err(BadSnapshot::Inconsistent);
             }
-            self.tokens.insert(grant, slot);
+            self.tokens.insert(grant.mode, grant.token, slot);
             self.locks.at_mut(lock).grants.push::<IN_LOCK, _>(&mut self.grants, slot);
             match state {
                 GrantState::Held(lease) => {
