@@ -3,6 +3,7 @@
 package tenure_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/tenure-lock/tenure/clients/go/internal/devcluster"
 )
+
+const module = "github.com/tenure-lock/tenure/clients/go"
 
 func TestTheFirstProgramOfTheReadmeRunsInAnEmptyProject(t *testing.T) {
 	t.Parallel()
@@ -31,7 +34,6 @@ func TestTheFirstProgramOfTheReadmeRunsInAnEmptyProject(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const module = "github.com/tenure-lock/tenure/clients/go"
 	for _, step := range [][]string{
 		{"mod", "init", "example"},
 		{"mod", "edit", "-replace", module + "=" + here, "-require", module + "@v0.1.0"},
@@ -51,6 +53,65 @@ func TestTheFirstProgramOfTheReadmeRunsInAnEmptyProject(t *testing.T) {
 		t.Fatalf("the project has these modules:\n%s", list)
 	}
 }
+
+// The other calls of the README compile, with what a reader has to add.
+func TestEveryOtherCallOfTheReadmeCompiles(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(readme), "```go\n")[2:]
+	if len(blocks) != 3 {
+		t.Fatalf("%d blocks", len(blocks))
+	}
+	code := readmeHead
+	for number, block := range blocks {
+		block, _, _ = strings.Cut(block, "```")
+		block = strings.NewReplacer(
+			"if err != nil { … }", "if err != nil { return err }",
+			"Observe(ctx) { … }", "Observe(ctx) { if err != nil { return err }; use(leader) }",
+			"All() { … }", "All() { if err != nil { return err }; use(batch) }",
+		).Replace(block)
+		parameters := "ctx context.Context, key string, rows []int, revision tenure.Revision"
+		for name, kind := range map[string]string{"client": "*tenure.Client", "guard": "*tenure.Guard"} {
+			if !strings.Contains(block, name+", err :=") {
+				parameters += ", " + name + " " + kind
+			}
+		}
+		code += fmt.Sprintf("func block%d(%s) error {\n%s\nuse(client, err)\nreturn nil\n}\n", number, parameters, block)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "calls.go"), []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "mod", "init", "example")
+	run(t, dir, "mod", "edit", "-replace", module+"="+here, "-require", module+"@v0.1.0")
+	run(t, dir, "mod", "tidy")
+	run(t, dir, "build", ".")
+}
+
+const readmeHead = `package calls
+
+import (
+	"context"
+	"log/slog"
+
+	tenure "github.com/tenure-lock/tenure/clients/go"
+)
+
+var _ = slog.Default
+
+func run(context.Context)                              {}
+func serve(context.Context, *tenure.Leadership) error { return nil }
+func write(int, tenure.Token)                          {}
+func use(...any)                                       {}
+
+`
 
 // run runs the command go in a directory, against the member of these tests.
 func run(t *testing.T, dir string, args ...string) string {
