@@ -72,6 +72,9 @@ type Explanation struct {
 	// Drained is the closed prefix that the lock is below, without its holders. While there is one, the lock is not
 	// granted.
 	Drained *Drain
+	// Reopening is for how long the cluster has served the queues again, because a prefix was opened or the quiet time
+	// after a restore is over, if this lock can be granted and its turn is still to come. Nil otherwise.
+	Reopening *time.Duration
 }
 
 // An ExplainOption is an option of [Client.Explain].
@@ -93,32 +96,35 @@ func (c *Client) Explain(ctx context.Context, lock string, options ...ExplainOpt
 	if err != nil {
 		return nil, err
 	}
-	shown := answer.Explained
-	if shown == nil {
+	if answer.Explained == nil {
 		return nil, strange()
 	}
+	return answer.Explained.explanation(Revision(answer.Revision)), nil
+}
+
+func (w *wireExplained) explanation(revision Revision) *Explanation {
 	explanation := &Explanation{
-		Revision: Revision(answer.Revision), Lock: lockInfo(shown.Lock), ChainGoesOn: shown.ChainGoesOn,
-		FreeIfSilent: durationOf(shown.FreeIfSilentMs), FreeAtLatest: durationOf(shown.FreeAtLatestMs),
-		UsuallyHeld: durationOf(shown.UsuallyHeldMs), UsuallyOf: shown.UsuallyOf,
-		GrantsAfter: durationOf(shown.QuietMs),
+		Revision: revision, Lock: lockInfo(w.Lock), ChainGoesOn: w.ChainGoesOn,
+		FreeIfSilent: durationOf(w.FreeIfSilentMs), FreeAtLatest: durationOf(w.FreeAtLatestMs),
+		UsuallyHeld: durationOf(w.UsuallyHeldMs), UsuallyOf: w.UsuallyOf,
+		GrantsAfter: durationOf(w.QuietMs), Reopening: durationOf(w.ReopeningMs),
 	}
-	for _, waiter := range shown.Ahead {
+	for _, waiter := range w.Ahead {
 		explanation.Waiters = append(explanation.Waiters, waiter.info())
 	}
-	if shown.Own != nil {
-		own := shown.Own.info()
+	if w.Own != nil {
+		own := w.Own.info()
 		explanation.Own = &own
 	}
-	for _, step := range shown.Chain {
+	for _, step := range w.Chain {
 		it := ChainStep{Lock: step.Lock, Client: step.Client, Lease: LeaseID(step.Lease)}
 		explanation.Chain = append(explanation.Chain, it)
 	}
-	if shown.Drained != nil {
-		drained := shown.Drained.drain()
+	if w.Drained != nil {
+		drained := w.Drained.drain()
 		explanation.Drained = &drained
 	}
-	return explanation, nil
+	return explanation
 }
 
 func (w *wireWaiter) info() WaiterInfo {

@@ -4,6 +4,7 @@ package tenure
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -232,5 +233,18 @@ func TestStandingsTellTheNewest(t *testing.T) {
 	}
 	if found := <-signal.subscribe(Lost); found != Lost {
 		t.Fatal(found)
+	}
+}
+
+func TestAnExplanationSaysThatTheTurnOfALockIsStillToCome(t *testing.T) {
+	var shown wireExplained
+	if got := shown.explanation(1).Reopening; got != nil {
+		t.Errorf("%v without an answer", got)
+	}
+	if err := json.Unmarshal([]byte(`{"reopening_ms": 12}`), &shown); err != nil {
+		t.Fatal(err)
+	}
+	if got := shown.explanation(1).Reopening; got == nil || *got != 12*time.Millisecond {
+		t.Errorf("%v", got)
 	}
 }

@@ -239,6 +239,7 @@ type wireExplained struct {
 	UsuallyHeldMs  *uint64         `json:"usually_held_ms"`
 	UsuallyOf      int             `json:"usually_of"`
 	QuietMs        *uint64         `json:"quiet_ms"`
+	ReopeningMs    *uint64         `json:"reopening_ms"`
 	Drained        *wireDrainShown `json:"drained"`
 }
 

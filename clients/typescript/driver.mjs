@@ -282,11 +282,13 @@ const commands = {
   },
 
   async revoke(line) {
-    await client(line).revoke(line.target, defined({ reason: line.reason, now: line.now }));
+    const { reason, by, now } = line;
+    await client(line).revoke(line.target, defined({ reason, by, now }));
   },
 
   async force(line) {
-    await client(line).force(line.lock, defined({ token: BigInt(line.token), reason: line.reason, now: line.now }));
+    const { reason, by, now } = line;
+    await client(line).force(line.lock, defined({ token: BigInt(line.token), reason, by, now }));
   },
 
   async resize(line) {

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tenure import Client, Invalid
+from tenure.values import explanation
 
 
 def until_waiting(client: Client, name: str, count: int) -> None:
@@ -79,3 +80,9 @@ def test_a_lease_that_cannot_be_one_is_refused_before_anything_is_sent(client: C
     with pytest.raises(Invalid) as refused:
         client.explain("explain/gpus", lease="x")
     assert refused.value.reason == "INVALID_FIELD"
+
+
+def test_an_explanation_says_that_the_turn_of_a_lock_is_still_to_come() -> None:
+    shown = {"ahead": [], "chain": []}
+    assert explanation("x", 1, shown).reopening is None
+    assert explanation("x", 1, {**shown, "reopening_ms": 12}).reopening == 0.012

@@ -203,6 +203,11 @@ export interface Explained {
   readonly quiet_ms?: number;
   /** The closed prefix that the lock is below, without its holders. While there is one, the lock is not granted. */
   readonly drained?: DrainShown;
+  /**
+   * For how long the cluster has served the queues again, because a prefix was opened or the quiet time after a restore is
+   * over, if this lock can be granted and its turn is still to come.
+   */
+  readonly reopening_ms?: number;
 }
 
 /** A prefix that is closed to new grants. */

@@ -7,7 +7,7 @@ import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { packageDirectory } from "./places.mjs";
-import { codeBlock, emptyProject, tsc } from "./project.mjs";
+import { codeBlock, codeBlocks, emptyProject, tsc } from "./project.mjs";
 import { startServer } from "./server.mjs";
 
 const require = createRequire(import.meta.url);
@@ -65,11 +65,28 @@ test("the first example of the README runs", () => {
   console.log(`readme first example ${Math.round(performance.now() - began)} ms`);
 });
 
+const types = ["--typeRoots", join(packageDirectory, "node_modules/@types"), "--types", "node"];
+const options = ["--strict", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022,ESNext.Disposable", ...types];
+
+test("every other call in the README compiles, strictly", () => {
+  const blocks = codeBlocks("README.md").filter((code) => !code.startsWith("// "));
+  assert.ok(blocks.length >= 4, `${blocks.length} blocks`);
+  const names = `import { Client, type Guard, type HeldLock } from "@tenure/client";
+    declare const signal: AbortSignal, successor: string;
+    declare function raise(lock: HeldLock): Promise<void>;
+    declare function route(leader: string | undefined): void;
+    declare function show(revision: bigint, events: readonly object[]): void;\n`;
+  const bodies = blocks.map((code, i) => {
+    const given = [["client", "Client"], ["guard", "Guard"]].filter(([name]) => !code.includes(`const ${name} =`));
+    return `export async function block${i}(${given.map((it) => it.join(": ")).join(", ")}) {\n${code}}\n`;
+  });
+  project.write("calls.mts", names + bodies.join(""));
+  project.run(env, process.execPath, tsc, "--noEmit", ...options, "calls.mts");
+});
+
 test("the example with `await using` compiles in both module forms, strictly, and runs", () => {
   project.write("using.mts", codeBlock("README.md", "using.ts"));
   project.write("using.cts", codeBlock("README.md", "using.ts").replace(/^await using client[\s\S]*?^}/m, (body) => `async function main() {\n${body}\n}\nvoid main();`));
-  const types = ["--typeRoots", join(packageDirectory, "node_modules/@types"), "--types", "node"];
-  const options = ["--strict", "--target", "ES2022", "--module", "NodeNext", "--lib", "ES2022,ESNext.Disposable", ...types];
   project.run(env, process.execPath, tsc, ...options, "using.mts", "using.cts");
   project.run(env, "node", "using.mjs");
   project.run(env, "node", "using.cjs");

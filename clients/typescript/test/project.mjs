@@ -37,11 +37,15 @@ export function emptyProject(...more) {
   };
 }
 
+/** The code blocks of a document. */
+export function codeBlocks(document) {
+  const text = readFileSync(join(packageDirectory, document), "utf8");
+  return [...text.matchAll(/```(?:js|ts)\n([\s\S]*?)```/g)].map(([, code]) => code);
+}
+
 /** The code block of a document whose first line is a comment with this name. */
 export function codeBlock(document, name) {
-  const text = readFileSync(join(packageDirectory, document), "utf8");
-  const blocks = [...text.matchAll(/```(?:js|ts)\n([\s\S]*?)```/g)].map(([, code]) => code);
-  const found = blocks.find((code) => code.startsWith(`// ${name}\n`));
+  const found = codeBlocks(document).find((code) => code.startsWith(`// ${name}\n`));
   if (found === undefined) throw new Error(`${document} has no block ${name}`);
   return found;
 }

@@ -1,7 +1,7 @@
-//! Implements the operator's requests: explain, show, list, force, revoke, status, and the cause of a loss.
+//! Implements the operator's requests for information: explain, show, list, status, and the cause of a loss.
 
-use tenure_types::{LeaseId, Token};
-use tenure_wire::{convert, v1};
+use tenure_types::Token;
+use tenure_wire::v1;
 use v1::answer::Result as Answer;
 use v1::cluster_service_client::ClusterServiceClient;
 use v1::lock_admin_service_client::LockAdminServiceClient;
@@ -18,21 +18,6 @@ use crate::view::{Explanation, LockView, Status};
 
 /// The maximum number of history pages that one lookup reads.
 const PAGES_MAX: usize = 100;
-
-/// Whether a holder that loses its lock may stop its work first.
-///
-/// ```
-/// assert_ne!(tenure::Urgency::StopFirst, tenure::Urgency::Now);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Urgency {
-    /// The lock goes to the next waiter only after the holder has confirmed that it stopped, or after its lease would
-    /// have ended.
-    StopFirst,
-    /// The lock goes to the next waiter at once. Only a fence protects the resource from the old holder then.
-    Now,
-}
 
 impl Client {
     /// Returns who holds a lock, who waits for it, and when it can be free.
@@ -96,60 +81,6 @@ impl Client {
         };
         let asked = async |channel| LockAdminServiceClient::new(channel).list(ask).await;
         Ok(self.single(asked).await?.locks.into_iter().map(LockView::of).collect())
-    }
-
-    /// Takes a lock away from the holder that has it under this token.
-    ///
-    /// ```no_run
-    /// # async fn example(client: tenure::Client, token: tenure::Token) -> Result<(), tenure::Error> {
-    /// client.force("deploy", token, "runner 7 was deleted", tenure::Urgency::StopFirst).await
-    /// # }
-    /// ```
-    pub async fn force(
-        &self,
-        lock: impl Into<String>,
-        token: Token,
-        reason: &str,
-        urgency: Urgency,
-    ) -> Result<(), Error> {
-        let command = Command::Force(v1::ForceRequest {
-            lock: lock.into(),
-            token: token.get(),
-            reason: reason.to_owned(),
-            now: urgency == Urgency::Now,
-            by: self.name().to_owned(),
-        });
-        match self.shared.call(command, RequestIdentity::key()).await? {
-            (Answer::Forced(_), _) => Ok(()),
-            _ => Err(strange()),
-        }
-    }
-
-    /// Ends the lease of another client and everything bound to it.
-    ///
-    /// ```no_run
-    /// # async fn example(client: tenure::Client, lease: tenure::LeaseId) -> Result<(), tenure::Error> {
-    /// client.revoke(lease, "the machine is gone", tenure::Urgency::StopFirst).await
-    /// # }
-    /// ```
-    pub async fn revoke(
-        &self,
-        lease: LeaseId,
-        reason: &str,
-        urgency: Urgency,
-    ) -> Result<(), Error> {
-        let command = Command::Revoke(v1::RevokeRequest {
-            lease: convert::lease(lease),
-            by_other: true,
-            reason: reason.to_owned(),
-            now: urgency == Urgency::Now,
-            by: self.name().to_owned(),
-            ..Default::default()
-        });
-        match self.shared.call(command, RequestIdentity::key()).await? {
-            (Answer::Revoked(_), _) => Ok(()),
-            _ => Err(strange()),
-        }
     }
 
     /// Returns the state of the cluster and of its members.

@@ -46,6 +46,7 @@ pub mod engine;
 mod error;
 mod event;
 mod fence;
+mod force;
 mod guard;
 mod hand_on;
 mod held_lease;
@@ -83,7 +84,6 @@ use real_time as surroundings;
 #[cfg(feature = "virtual-time")]
 use virtual_time as surroundings;
 
-pub use admin::Urgency;
 pub use ask::LockAsk;
 pub use cancellation::Cancellation;
 pub use client::{Builder, Client, Tried};
@@ -98,6 +98,7 @@ pub use error::{Error, RequestId};
 pub use event::RawBatch;
 pub use event::{Batch, Event, EventCause, Subject};
 pub use fence::{Fence, FenceError};
+pub use force::{ForceAsk, RevokeAsk, Urgency};
 pub use guard::{Guard, Lock};
 pub use hand_on::StillHeld;
 pub use history::{HistoryAsk, Past};

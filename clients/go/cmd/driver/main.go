@@ -70,6 +70,7 @@ type command struct {
 	FromRevision  string  `json:"from_revision"`
 	Token         string  `json:"token"`
 	Reason        string  `json:"reason"`
+	By            string  `json:"by"`
 	Now           bool    `json:"now"`
 	Fence         string  `json:"fence"`
 	Target        string  `json:"target"`

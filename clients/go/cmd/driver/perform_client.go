@@ -45,11 +45,7 @@ func (d *driver) atClient(ctx context.Context, it command) (fields, error) {
 		if err != nil {
 			return nil, &tenure.InvalidError{Reason: "INVALID_FIELD", Message: fmt.Sprintf("%q is no token", it.Token)}
 		}
-		var options []tenure.ForceOption
-		if it.Now {
-			options = append(options, tenure.Now())
-		}
-		_, err = client.Force(ctx, it.Lock, tenure.Token(token), it.Reason, options...)
+		_, err = client.Force(ctx, it.Lock, tenure.Token(token), it.Reason, forceOptions(it)...)
 		return nil, err
 	case "resize":
 		if it.Slots == nil {

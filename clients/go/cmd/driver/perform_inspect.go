@@ -43,12 +43,20 @@ func (d *driver) inspect(ctx context.Context, it command) (fields, error) {
 		if err != nil {
 			return nil, &tenure.InvalidError{Reason: "INVALID_FIELD", Message: fmt.Sprintf("%q is no lease", it.Target)}
 		}
-		var options []tenure.ForceOption
-		if it.Now {
-			options = append(options, tenure.Now())
-		}
-		return nil, client.Revoke(ctx, tenure.LeaseID(lease), it.Reason, options...)
+		return nil, client.Revoke(ctx, tenure.LeaseID(lease), it.Reason, forceOptions(it)...)
 	}
+}
+
+// forceOptions says how a lock or lease is taken away, and by whom.
+func forceOptions(it command) []tenure.ForceOption {
+	var options []tenure.ForceOption
+	if it.Now {
+		options = append(options, tenure.Now())
+	}
+	if it.By != "" {
+		options = append(options, tenure.By(it.By))
+	}
+	return options
 }
 
 func shown(info *tenure.LockInfo) fields {

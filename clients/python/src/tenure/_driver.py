@@ -421,11 +421,12 @@ class Driver:
         return past_of(past)
 
     async def do_revoke(self, it: Json) -> None:
-        await self._clients[it["handle"]].revoke(it["target"], it["reason"], now=bool(it.get("now")))
+        client = self._clients[it["handle"]]
+        await client.revoke(it["target"], it["reason"], by=it.get("by"), now=bool(it.get("now")))
 
     async def do_force(self, it: Json) -> None:
         client = self._clients[it["handle"]]
-        await client.force(it["lock"], int(it["token"]), it["reason"], now=bool(it.get("now")))
+        await client.force(it["lock"], int(it["token"]), it["reason"], by=it.get("by"), now=bool(it.get("now")))
 
     async def do_resize(self, it: Json) -> None:
         await self._clients[it["handle"]].resize(it["lock"], it.get("slots"))

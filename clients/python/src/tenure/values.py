@@ -160,6 +160,9 @@ class Explanation(NamedTuple):
     """How long the cluster grants no locks, because it was restored."""
     drained: Optional[Drain]
     """The closed prefix that the lock is below, without its holders. While there is one, the lock is not granted."""
+    reopening: Optional[float]
+    """For how long the cluster has served the queues again, because a prefix was opened or the quiet time after a restore
+    is over, if this lock can be granted and its turn is still to come."""
 
 
 class Event(NamedTuple):
@@ -302,4 +305,5 @@ def explanation(name: str, revision: int, shown: Dict[str, Any]) -> Explanation:
         int(shown.get("usually_of", 0)),
         _seconds(shown, "quiet_ms"),
         None if drained is None else drain_of(drained),
+        _seconds(shown, "reopening_ms"),
     )

@@ -23,7 +23,7 @@ fn depose(world: &World) {
     let shown = world.runtime.block_on(world.client.show("billing")).unwrap().unwrap();
     let token = shown.holders[0].token;
     let force = world.client.force("billing", token, "a test", Urgency::StopFirst);
-    world.runtime.block_on(force).unwrap();
+    world.runtime.block_on(force.into_future()).unwrap();
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn strike(world: &World, proxies: &Proxies, held: &Held, blow: Blow, lock: &str)
             let token = held.event("acquired")["token"].as_str().unwrap().parse().unwrap();
             let token = tenure::Token::from_u64(token).unwrap();
             let force = world.client.force(lock, token, "a test", Urgency::StopFirst);
-            world.runtime.block_on(force).unwrap();
+            world.runtime.block_on(force.into_future()).unwrap();
         }
     }
 }

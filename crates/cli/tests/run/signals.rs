@@ -79,7 +79,7 @@ fn a_lock_lost_while_the_command_stands_still_is_sigkill_at_once() {
     let token = held.event("acquired")["token"].as_str().unwrap().parse().unwrap();
     let token = tenure::Token::from_u64(token).unwrap();
     let force = world.client.force("still", token, "a test", Urgency::StopFirst);
-    world.runtime.block_on(force).unwrap();
+    world.runtime.block_on(force.into_future()).unwrap();
     assert_eq!(held.ended().code(), Some(76));
     let said = held.said();
     assert!(said.contains("lock `still` lost: forced by next: a test"), "{said}");

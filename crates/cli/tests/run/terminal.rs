@@ -342,7 +342,7 @@ fn a_command_that_was_killed_leaves_a_usable_terminal() {
     let shown = world.runtime.block_on(world.client.show("modes")).unwrap().unwrap();
     let force =
         world.client.force("modes", shown.holders[0].token, "a test", tenure::Urgency::StopFirst);
-    world.runtime.block_on(force).unwrap();
+    world.runtime.block_on(force.into_future()).unwrap();
     shell.shows("tenure: lock `modes` lost: forced by next: a test");
     shell.code(76);
     shell.types("stty -a | grep -o ' echo '; echo l\"\"ook\n");

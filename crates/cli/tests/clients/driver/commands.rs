@@ -427,9 +427,10 @@ async fn force(made: &Made, command: &Value) -> Answer {
     let urgency = inspect::urgency(command);
     let client = made.client(command)?;
     let reason = text(command, "reason");
-    client
-        .force(text(command, "lock"), token, &reason, urgency)
-        .await
-        .map_err(|error| failure(&error))?;
+    let mut ask = client.force(text(command, "lock"), token, &reason, urgency);
+    if let Some(by) = command["by"].as_str() {
+        ask = ask.by(by);
+    }
+    ask.await.map_err(|error| failure(&error))?;
     Ok(json!({}))
 }

@@ -69,8 +69,11 @@ pub(super) async fn revoke(made: &Made, command: &Value) -> Answer {
     let lease = target.parse::<i64>().ok().and_then(tenure_wire::convert::lease_from);
     let lease: LeaseId = lease.ok_or_else(|| unknown_name("lease id", &target))?;
     let reason = text(command, "reason");
-    let revoked = made.client(command)?.revoke(lease, &reason, urgency(command)).await;
-    revoked.map_err(|error| failure(&error))?;
+    let mut ask = made.client(command)?.revoke(lease, &reason, urgency(command));
+    if let Some(by) = command["by"].as_str() {
+        ask = ask.by(by);
+    }
+    ask.await.map_err(|error| failure(&error))?;
     Ok(json!({}))
 }
 

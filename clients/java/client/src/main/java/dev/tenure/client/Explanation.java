@@ -24,6 +24,8 @@ import java.util.Optional;
  * @param grantsAfter how long the cluster grants no locks, because it was restored
  * @param drained the closed prefix that the lock is below, without its holders; while there is one, the lock is not
  *     granted
+ * @param reopening for how long the cluster has served the queues again, because a prefix was opened or the quiet time
+ *     after a restore is over, if this lock can be granted and its turn is still to come
  */
 public record Explanation(
     long revision,
@@ -37,7 +39,8 @@ public record Explanation(
     Optional<Duration> usuallyHeld,
     int usuallyOf,
     Optional<Duration> grantsAfter,
-    Optional<Drain> drained) {
+    Optional<Drain> drained,
+    Optional<Duration> reopening) {
   /**
    * One step of a chain of waits: this client has this lock.
    *
@@ -65,6 +68,7 @@ public record Explanation(
         Json.millis(it, "usually_held_ms"),
         it.path("usually_of").asInt(),
         Json.millis(it, "quiet_ms"),
-        Json.child(it, "drained").map(Drain::of));
+        Json.child(it, "drained").map(Drain::of),
+        Json.millis(it, "reopening_ms"));
   }
 }

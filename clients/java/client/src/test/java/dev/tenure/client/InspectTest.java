@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import dev.tenure.client.internal.Json;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
@@ -135,6 +136,12 @@ class InspectTest {
       ana.undrain("db/");
       x.check();
     }
+  }
+
+  @Test
+  void anExplanationSaysThatTheTurnOfALockIsStillToCome() {
+    assertEquals(Optional.empty(), Explanation.of(Json.object()).reopening());
+    assertEquals(Optional.of(Duration.ofMillis(12)), Explanation.of(Json.object().put("reopening_ms", 12)).reopening());
   }
 
   @Test

@@ -130,18 +130,20 @@ final class Commands {
       case "locks" -> Inspection.listed(client(c).locks(c.path("prefix").asText()), ok);
       case "history" -> Inspection.past(client(c), c, ok);
       case "revoke" -> {
+        String by = c.path("by").asText(client(c).name());
         if (c.path("now").asBoolean()) {
-          client(c).revokeNow(c.path("target").asText(), c.path("reason").asText());
+          client(c).revokeNow(c.path("target").asText(), c.path("reason").asText(), by);
         } else {
-          client(c).revoke(c.path("target").asText(), c.path("reason").asText());
+          client(c).revoke(c.path("target").asText(), c.path("reason").asText(), by);
         }
       }
       case "force" -> {
         long token = Long.parseUnsignedLong(c.path("token").asText());
+        String by = c.path("by").asText(client(c).name());
         if (c.path("now").asBoolean()) {
-          client(c).forceNow(c.path("lock").asText(), token, c.path("reason").asText());
+          client(c).forceNow(c.path("lock").asText(), token, c.path("reason").asText(), by);
         } else {
-          client(c).force(c.path("lock").asText(), token, c.path("reason").asText());
+          client(c).force(c.path("lock").asText(), token, c.path("reason").asText(), by);
         }
       }
       case "resize" -> {
