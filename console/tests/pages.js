@@ -46,15 +46,15 @@ export async function stage(binary, opens) {
 }
 
 const PAGES = [
-  ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', ': who, why', 'in the end etl-3/88, which holds db/schema', 'jobs/', 'deploy', 'ci-7/4121']],
-  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'This one acts: it takes the lock away from ci-7/4121', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
+  ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', 'by whom, why', 'in the end etl-3/88, which holds db/schema', 'wait in the end for etl-3/88, which holds db/schema for', 'jobs/', 'deploy', 'ci-7/4121']],
+  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'This one takes the lock away from ci-7/4121', 'Take away once stopped', 'Timeline: who held it, and when', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
   ['any', '#/lock/either%2Fa', ['1 client waits', 'any-1/5', 'for any of 2 locks']],
   ['pool', '#/lock/gpu%2Fa', ['1 client waits', 'any-2/5', 'for any slot of the pool gpu/']],
   ['waits for any', '#/client/any-1%2F5', ['waits for 2 locks: either/a for', 'held by busy-1/5', 'it is next', 'any of 2 locks:']],
   ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for db/schema for', '(held by etl-3/88)', 'runner 7', 'held by etl-3/88', 'it is next']],
   ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
   ['search', '#/search/deploy', ['deploy: held ci-7/4121', '1 match']],
-  ['stuck', '#/stuck', ['Deadlocks that were refused', 'ci-9/877 asked for accounts/7, held by ana-mbp/3310', 'ana-mbp/3310 waited for accounts/9, held by ci-9/877', 'and so on, for ever', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
+  ['stuck', '#/stuck', ['Refused deadlocks', 'ci-9/877 asked for accounts/7, held by ana-mbp/3310', 'ana-mbp/3310 waited for accounts/9, held by ci-9/877', 'and so on, for ever', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
   ['members', '#/members', ['3 of 3 members up', 'up to date', 'This member', 'fsync', 'follower']],
   ['elections', '#/elections', ['billing', 'etl-3/88', '10.0.0.5:9000']],
   ['keys', '#/keys', ['config/flags', 'beta=on']],
@@ -105,7 +105,7 @@ export const tests = [
   async function long_holds_have_a_plus_only_if_there_are_more_than_are_listed({ browser, cluster }) {
     const page = await Page.open(browser, cluster.url());
     // As if the member's summary were of ten locks, all of which are held, or of one more.
-    for (const [held, label] of [[10, 'Long holds (10)'], [11, 'Long holds (10+)']]) {
+    for (const [held, label] of [[10, 'Held for long (10)'], [11, 'Held for long (10+)']]) {
       await page.page.route(/v1\/overview/, (route) => route.fulfill({ contentType: 'text/event-stream', body: `id: 1\nevent: overview\ndata: ${JSON.stringify(summaryOf(held))}\n\n` }));
       await page.go('#/stuck?holds=10000');
       await page.sees(label);
@@ -273,8 +273,49 @@ export const tests = [
     await page.sees('None is recorded on that day.');
     await page.page.fill('input[name=day]', new Date(at).toISOString().slice(0, 10));
     await page.sees('ops: “runner 5 was deleted”');
-    await page.page.getByRole('button', { name: 'Losses: who took it away' }).click();
+    await page.page.getByRole('button', { name: 'Lost or taken away: by whom and why' }).click();
     assert.equal(await page.page.evaluate(() => document.activeElement.id), 'losses');
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function every_time_has_its_day_and_its_zone({ browser, cluster, client }) {
+    const { changes } = await client.ask('GET', '/v1/history?cause=forced&limit=10');
+    const at = Date.parse(changes[0].events[0].at);
+    const page = await Page.open(browser, cluster.url(), { timezoneId: 'Asia/Kolkata' });
+    const time = page.page.locator('section:has(#losses) tr:has-text("runner 5 was deleted") time');
+    const days = [[0, /^today [0-9:]{8}$/], [1, /^yesterday [0-9:]{8}$/], [3, /^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}$/]];
+    for (const [later, form] of days) {
+      await page.page.clock.setFixedTime(new Date(at + later * 86_400_000));
+      await page.go('#/keys');
+      await page.go('#/stuck');
+      await time.filter({ hasText: form }).waitFor();
+      assert.match(await time.getAttribute('title'), /^[0-9-]{10} [0-9:.]{12} UTC$/);
+    }
+    assert.match(await page.page.locator('section:has(#losses) thead').innerText(), /^When UTC\+5:30/);
+    // In a sentence each time has its zone.
+    await page.go('#/lock/backup');
+    await page.sees('It was last held by cron-2/91 until');
+    assert.match(await page.page.locator('main .answer').innerText(), /until [0-9-]{10} [0-9:]{8} UTC\+5:30: expired/);
+    assert.deepEqual(await page.violations(), []);
+    await page.close();
+  },
+
+  async function a_hold_at_the_end_of_a_window_of_the_past_is_not_said_to_be_held_now({ browser, cluster, client }) {
+    const { changes } = await client.ask('GET', '/v1/locks/deploy?view=history&archive=true&limit=100');
+    const granted = Date.parse(changes.flatMap((change) => change.events).find((event) => event.cause === 'granted').at);
+    const page = await Page.open(browser, cluster.url());
+    const row = () => page.page.locator('section:has(#table) tbody tr').innerText();
+    await page.go(`#/timeline?lock=deploy&from=${granted - 1000}&to=${Date.now() + 60_000}`);
+    await page.sees('holds it now');
+    // So long ago that it may have ended since.
+    await until('the window is in the past', async () => {
+      await page.go('#/keys');
+      await page.go(`#/timeline?lock=deploy&from=${granted - 1000}&to=${granted + 1000}`);
+      await page.page.locator('section:has(#table) tbody tr').waitFor();
+      return (await row()).includes('held it at the end of this window');
+    });
+    assert.match(await row(), /> 1s/);
     assert.deepEqual(page.problems(), []);
     await page.close();
   },
@@ -293,16 +334,16 @@ export const tests = [
     await page.page.waitForFunction(() => document.activeElement.tagName === 'H1' && document.activeElement.innerText.includes('deploy'));
     await page.sees('release 5.2');
     assert.match(await focused(), /^Lock\s+deploy/, 'the heading has the focus after a change of page');
-    for (let presses = 0; (await focused()) !== 'Ask to stop…'; presses += 1) {
+    for (let presses = 0; (await focused()) !== 'Take away once stopped…'; presses += 1) {
       assert.ok(presses < 30, `no way to the act, last at ${await focused()}`);
       await keys.press('Tab');
     }
     await keys.press('Enter');
-    await page.sees('is told to stop');
+    await page.sees('is told to stop and loses');
     assert.equal(await page.page.locator('dialog[open] button.danger').isDisabled(), true);
     await keys.press('Escape');
-    await page.seesNot('is told to stop');
-    assert.equal(await focused(), 'Ask to stop…', 'the focus is back where it was');
+    await page.seesNot('is told to stop and loses');
+    assert.equal(await focused(), 'Take away once stopped…', 'the focus is back where it was');
     await page.go('#/timeline?prefix=reports');
     await page.sees('ci-5/2200');
     await page.page.locator('.lanes').focus();

@@ -210,7 +210,7 @@ export const tests = [
       assert.equal(await page.page.locator('main img, main script').count(), 0, hash);
     }
     await page.page.goto(`${page.base}/#/lock/${name}`);
-    await page.page.getByRole('button', { name: 'Ask to stop…' }).click();
+    await page.page.getByRole('button', { name: 'Take away once stopped…' }).click();
     await page.page.waitForSelector('dialog[open]');
     assert.equal(await page.page.evaluate(() => window.stored), undefined);
     assert.deepEqual(page.problems(), []);
@@ -251,7 +251,7 @@ export const tests = [
     await page.go('#/lock/kept');
     await page.sees('Held by safe');
     await page.sees('read-only');
-    assert.ok(await page.page.getByRole('button', { name: 'Ask to stop…' }).isDisabled());
+    assert.ok(await page.page.getByRole('button', { name: 'Take away once stopped…' }).isDisabled());
     const body = { lock: 'kept', token, reason: 'no', now: true };
     const refused = await client.ask('POST', '/v1/force', body, { 'Tenure-Console': '1' }).catch((error) => error);
     assert.match(refused.message, /read-only/);
