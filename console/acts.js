@@ -164,7 +164,7 @@ export function Revoke({ lease, close }) {
   const effects = [
     html`Lease <span class="num">${lease.lease}</span> of <strong>${lease.client}</strong> ends.`,
     holds.length
-      ? html`Its client is told to stop and loses ${holds.length === 1 ? 'lock' : 'locks'} <code>${holds.slice(0, 5).join(', ')}</code>${holds.length > 5 ? ` and ${holds.length - 5} more` : ''}. Each stays closed until it confirms that it has stopped, <${LeaseLeft} lease=${lease} />.`
+      ? html`Its client is told to stop and loses ${holds.length === 1 ? 'lock' : 'locks'} <code>${holds.slice(0, 5).join(', ')}</code>${holds.length > 5 ? ` and ${holds.length - 5} more` : ''}. ${holds.length === 1 ? 'It stays' : 'Each stays'} closed until it confirms that it has stopped, <${LeaseLeft} lease=${lease} />.`
       : 'It holds no lock.',
     lease.waits.length ? `It leaves ${lease.waits.length === 1 ? 'the queue' : 'the queues'} of ${lease.waits.map((wait) => wait.lock).slice(0, 5).join(', ')}.` : 'It waits for nothing.',
     lease.keys.length ? `${lease.keys.length} of its keys are deleted.` : '',

@@ -19,7 +19,7 @@ function Use({ used, quotas, defaults }) {
     const near = bound != null && use >= bound * NEAR;
     const text = field === 'bytes' ? bytes(use || 0) : count(use || 0);
     const most = bound == null ? '' : ` of ${field === 'bytes' ? bytes(bound) : count(bound)}`;
-    return html`<span class=${`item ${near ? 'near' : ''}`} title=${near ? 'near its quota' : ''}>${field} ${text}${most}</span>`;
+    return html`<span class=${`item ${near ? 'near' : ''}`} title=${near ? 'near its quota' : ''}>${field} ${text}${most}</span> `;
   });
 }
 

@@ -32,6 +32,7 @@ export const tests = [
     await page.page.getByRole('button', { name: 'Take away once stopped…' }).click();
     await page.sees('stays closed until it confirms');
     await page.sees('from now: then its lease would have ended (ttl 30m');
+    assert.deepEqual(await page.violations(), []);
     const go = page.page.locator('dialog button.danger');
     assert.ok(await go.isDisabled());
     await fill(page, { reason: 'it is needed', typed: 'acts/sto' });

@@ -52,7 +52,9 @@ const PAGES = [
   ['pool', '#/lock/gpu%2Fa', ['1 client waits', 'any-2/5', 'for any slot of the pool gpu/']],
   ['waits for any', '#/client/any-1%2F5', ['waits for 2 locks: either/a for', 'held by busy-1/5', 'it is next', 'any of 2 locks:']],
   ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for db/schema for', '(held by etl-3/88)', 'runner 7', 'held by etl-3/88', 'it is next']],
-  ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
+  ['client that lost', '#/client/ci-5%2F2200', ['holds no lock and waits for none', 'What it lost', 'ops: “runner 5 was deleted”']],
+  ['lock that was lost', '#/lock/reports%2Fdaily', ['Held by etl-3/88', '2 holds, 1 lost', 'Safety margin', 'ops: “runner 5 was deleted”', 'daily report']],
+  ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted', 'The archive of this member begins at']],
   ['search', '#/search/deploy', ['deploy: held ci-7/4121', '1 match']],
   ['stuck', '#/stuck', ['Refused deadlocks', 'ci-9/877 asked for accounts/7, held by ana-mbp/3310', 'ana-mbp/3310 waited for accounts/9, held by ci-9/877', 'and so on, for ever', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
   ['members', '#/members', ['3 of 3 members up', 'up to date', 'This member', 'fsync', 'follower']],
@@ -96,6 +98,7 @@ export const tests = [
       const wide = await page.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       const widest = await page.page.evaluate(() => [...document.querySelectorAll('main *, header *')].filter((it) => it.getBoundingClientRect().right > innerWidth + 1).slice(0, 3).map((it) => it.outerHTML.slice(0, 80)));
       assert.ok(wide <= 1, `${name} is ${wide} px too wide: ${widest}`);
+      assert.deepEqual(await page.violations(), [], `${name}, narrow`);
       if (shots && name === 'lock') await page.page.screenshot({ path: `${shots}/lock-narrow.png` });
     }
     assert.deepEqual(page.problems(), []);
@@ -127,6 +130,22 @@ export const tests = [
     await page.page.selectOption('select[name=state]', '');
     await page.sees('3 matches');
     assert.match(page.page.url(), /contains=import%2F1/);
+    // The other filters: by the client that holds or waits, and by how long the first in the queue waits.
+    await page.go('#/?client=w-0');
+    await page.sees('jobs/import/0');
+    const rows = page.page.locator('[aria-label="Locks"] .all .row');
+    await until('only the locks of that client are shown', async () => {
+      const shown = await rows.allInnerTexts();
+      return shown.length > 0 && shown.every((row) => row.includes('w-0/'));
+    });
+    await page.go('#/');
+    await page.sees('Longest waits');
+    await page.page.selectOption('select[name=waiting_ms]', '1000');
+    await page.page.waitForFunction(() => location.hash.includes('waiting_ms=1000'));
+    await until('only awaited locks are shown', async () => {
+      const waiting = await page.page.locator('[aria-label="Locks"] .all .row .cell:last-child').allInnerTexts();
+      return waiting.length > 0 && waiting.every((count) => count !== '0');
+    });
     // What is being typed stays, however often the page is drawn meanwhile.
     await page.go('#/timeline');
     await page.page.locator('input[name=lock]').pressSequentially('depl');
@@ -235,6 +254,67 @@ export const tests = [
       await page.seesNot('with the most holds');
       assert.equal((await names()).length, 45);
       assert.deepEqual(page.problems(), []);
+      await page.close();
+    }
+  },
+
+  async function a_timeline_is_zoomed_and_moved_with_the_pointer_and_asked_who_held_it({ browser, cluster, client }) {
+    const { changes } = await client.ask('GET', '/v1/locks/reports%2Fdaily?view=history&archive=true&limit=100');
+    const lost = Date.parse(changes.flatMap((change) => change.events).find((event) => event.cause === 'forced').at);
+    const page = await Page.open(browser, cluster.url(), { timezoneId: 'UTC' });
+    const [from, to] = [lost - 60_000, lost + 60_000];
+    await page.go(`#/timeline?lock=reports%2Fdaily&from=${from}&to=${to}`);
+    const svg = page.page.locator('.lanes svg');
+    await svg.waitFor();
+    // The window, when it is another one than before.
+    const moved = async (before) => {
+      await page.page.waitForFunction((hash) => location.hash !== hash, before);
+      const filters = new URLSearchParams((await page.page.evaluate(() => location.hash)).split('?')[1]);
+      return { from: Number(filters.get('from')), to: Number(filters.get('to')) };
+    };
+    const hash = () => page.page.evaluate(() => location.hash);
+    const span = (window) => window.to - window.from;
+    let before = await hash();
+    await page.page.getByRole('button', { name: 'Zoom in' }).click();
+    let now = await moved(before);
+    assert.equal(span(now), 60_000);
+    before = await hash();
+    await page.page.getByRole('button', { name: 'Earlier' }).click();
+    const earlier = await moved(before);
+    assert.deepEqual([earlier.from, span(earlier)], [now.from - 30_000, 60_000]);
+    // Shift and the wheel zoom around the pointer; a drag moves the window.
+    before = await hash();
+    const box = await svg.boundingBox();
+    await page.page.mouse.move(box.x + box.width / 2, box.y + 10);
+    await page.page.keyboard.down('Shift');
+    await page.page.mouse.wheel(0, 120);
+    await page.page.keyboard.up('Shift');
+    now = await moved(before);
+    assert.ok(span(now) > 70_000, `the wheel made it ${span(now)} ms`);
+    before = await hash();
+    await page.page.mouse.move(box.x + box.width - 40, box.y + box.height - 6);
+    await page.page.mouse.down();
+    await page.page.mouse.move(box.x + box.width - 240, box.y + box.height - 6, { steps: 4 });
+    await page.page.mouse.up();
+    const dragged = await moved(before);
+    assert.ok(dragged.from > now.from && Math.abs(span(dragged) - span(now)) < 1000, JSON.stringify([now, dragged]));
+    // A time outside of the window brings the window with it.
+    const at = new Date(lost + 2 * 86_400_000).toISOString().slice(0, 19);
+    await page.page.fill('input[name=at]', at);
+    await page.page.locator('input[name=at]').blur();
+    await page.page.waitForFunction(() => location.hash.includes('at='));
+    await page.sees(`Held at ${at.replace('T', ' ')} UTC`);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function what_moves_keeps_still_for_those_who_want_that({ browser, cluster }) {
+    for (const [reducedMotion, moves] of [['reduce', false], ['no-preference', true]]) {
+      const page = await Page.open(browser, cluster.url(), { reducedMotion });
+      await page.go('#/lock/deploy');
+      await page.page.waitForSelector('.ttl .fill');
+      const lasts = await page.page.locator('.ttl .fill').first().evaluate((bar) => getComputedStyle(bar).transitionDuration);
+      assert.equal(lasts !== '0s', moves, `${reducedMotion}: ${lasts}`);
       await page.close();
     }
   },
