@@ -194,10 +194,13 @@ function End({ hold }) {
 /** So much later than the end of a window a hold that is open there may have ended since. */
 const OLD_MS = 5000;
 
-/** Holds, one in each row. What happened is known until `until`, or until now. */
-export function HoldTable({ list, lockColumn, until }) {
+/**
+ * Holds, one in each row, as they were read at `at`. What happened is known until `until`, or until then. How long the
+ * present `holders` have held is what the member counts: its clock stands still while there is no leader.
+ */
+export function HoldTable({ list, lockColumn, at, until, holders = [] }) {
   if (!list.length) return html`<${Empty}>Nothing is recorded.<//>`;
-  const now = memberNow();
+  const now = at + memberNow() - Date.now();
   const old = until !== undefined && until < now - OLD_MS;
   const ended = (hold) => {
     if (hold.end) return html`<${End} hold=${hold} />${hold.to ? html` <span class="at"><${Time} at=${hold.to} bare /></span>` : ''}`;
@@ -206,12 +209,14 @@ export function HoldTable({ list, lockColumn, until }) {
   const span = (hold) => {
     if (!hold.from) return '';
     if (hold.end) return hold.to ? duration(hold.to - hold.from) : '';
-    return `${old ? '> ' : ''}${duration(Math.max(0, (old ? until : now) - hold.from))}`;
+    const present = holders.find((holder) => holder.token === hold.token);
+    if (present) return html`<${Age} ms=${present.held_ms} at=${present.at} />`;
+    return old ? `> ${duration(Math.max(0, until - hold.from))}` : html`<${Age} ms=${Math.max(0, now - hold.from)} at=${at} />`;
   };
   return html`<div class="scroll" tabindex="0" role="group" aria-label="Holds"><table class="stack"><thead><tr>${lockColumn && html`<th>Lock</th>`}<${TimeHead} label="Granted" /><th>To client</th><th class="numeric">Held for</th><th>How it ended, by whom and why</th><th>Metadata</th><th class="numeric spare" title="The fencing token of the hold">Token</th><th class="numeric spare" title="Time between the last moment at which the former holder could act and this grant">Safety margin</th></tr></thead>
     <tbody>${list.map(
       (hold) => html`<tr key=${`${hold.lock} ${hold.token}`} class=${LOSSES.has(hold.end) ? 'lost' : ''}>
-        ${lockColumn && html`<td class="key" data-label="Lock"><${LockLink} lock=${hold.lock} /></td>`}
+        ${lockColumn && html`<td class="key long" data-label="Lock"><${LockLink} lock=${hold.lock} /></td>`}
         <td data-label="Granted">${hold.from ? html`<${Time} at=${hold.from} bare />` : html`<span class="dim" title="its grant is not in what was read">–</span>`}</td>
         <td class="key" data-label="To client"><${ClientLink} client=${hold.client} /></td>
         <td class="numeric" data-label="Held for">${span(hold)}</td>
@@ -232,7 +237,7 @@ export function LossTable({ list, empty = 'None is recorded.' }) {
     )}</tbody></table></div>`;
 }
 
-function Past({ lock, data, list, error }) {
+function Past({ lock, data, at, list, error, holders }) {
   const losses = list.filter((hold) => LOSSES.has(hold.end));
   const shown = list.slice(0, PAST_HOLDS);
   const oldest = shown.length ? shown[shown.length - 1].from || shown[shown.length - 1].to : undefined;
@@ -241,7 +246,7 @@ function Past({ lock, data, list, error }) {
   return html`<${Panel} title="Who held it" id="past" note=${data ? `the newest first: ${plural(list.length, 'hold')}, ${losses.length ? count(losses.length) : 'none'} lost` : ''}
     aside=${html`<a href=${href('timeline', '', { lock })}>Timeline of this lock</a>`}>
     <${Problem} error=${error} what="The past cannot be read" />
-    ${data ? html`<${HoldTable} list=${shown} />` : !error && html`<p class="loading">Loading…</p>`}
+    ${data ? html`<${HoldTable} list=${shown} at=${at} holders=${holders} />` : !error && html`<p class="loading">Loading…</p>`}
     ${more && html`<p class="note">These are the newest ${plural(shown.length, 'hold')}${data.before ? `: only the newest ${PAST_REVISIONS} revisions of this lock were read` : ` of ${list.length}`}. <a href=${older}>Older holds: Timeline</a></p>`}
   <//>`;
 }
@@ -276,7 +281,7 @@ export function Lock({ about: lock, console }) {
     )}${holders.length > 24 && html`<p class="dim">and ${holders.length - 24} more holders</p>`}</div>`}
     ${isDeep(data) && html`<${Panel} title="What is in the way" id="chain" note="who holds it, and what each holder waits for itself"><${WhatIsInTheWay} lock=${lock} /><//>`}
     <${Queue} lock=${lock} explained=${data} at=${at} />
-    <${Past} lock=${lock} data=${past.data} list=${list} error=${past.error} />
+    <${Past} lock=${lock} data=${past.data} at=${past.at} list=${list} error=${past.error} holders=${holders.map((holder) => ({ ...holder, at }))} />
     <${Panel} title="In a terminal" id="commands" note="these two show the same and change nothing">
       <${Command} words=${['tenure', 'explain', lock]} />
       <${Command} words=${['tenure', 'history', lock]} />

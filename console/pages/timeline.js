@@ -46,7 +46,7 @@ async function read(filters, from, to, signal) {
     unsure = unsure || page + 1 === PAGES_MAX;
     if (!filters.lock) break;
   }
-  return { changes, inside, cut, unsure: unsure || Boolean(!filters.lock && earlier.before), archive, from, to };
+  return { changes, inside, cut, unsure: unsure || Boolean(!filters.lock && earlier.before), archive, from, to, at: Date.now() };
 }
 
 export function Timeline({ filters }) {
@@ -114,8 +114,8 @@ export function Timeline({ filters }) {
       ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, ${hold.token ? `token ${hold.token}` : 'its token then is not in what was read'}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>${data.unsure ? 'Not known: more happened before than was read. Choose a lock, or a shorter time.' : 'No client, as far as it is recorded.'}<//>`}<//>`}
     <${Panel} title="Who held what" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')}${data.cut || within.length > shown.length ? '; there is more: zoom in, or choose a lock' : ''}`} aside=${html`<${Command} words=${words} />`}>
       ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom; Tab goes to the holds, and arrow keys from one to the next." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
-      ${one && html`<${HoldTable} list=${[one]} lockColumn until=${to} />`}
+      ${one && html`<${HoldTable} list=${[one]} lockColumn at=${data.at} until=${to} />`}
       ${data && data.archive && html`<p class="note">${data.archive.begins_at ? html`The archive of this member begins at <${Time} at=${data.archive.begins_at} />.` : 'This member has no archive.'}${data.archive.holes.length ? ` It lacks ${plural(data.archive.holes.length, 'range')} of revisions.` : ''} Times are the wall clock of the member that led.</p>`}
     <//>
-    ${shown.length > 0 && html`<${Panel} title="The same as a table" id="table" note=${shown.length > ROWS_MAX ? `the newest ${ROWS_MAX} of ${plural(shown.length, 'hold')}; zoom in for the others` : ''}><${HoldTable} list=${[...shown].reverse().slice(0, ROWS_MAX)} lockColumn=${!filters.lock} until=${to} /><//>`}`;
+    ${shown.length > 0 && html`<${Panel} title="The same as a table" id="table" note=${shown.length > ROWS_MAX ? `the newest ${ROWS_MAX} of ${plural(shown.length, 'hold')}; zoom in for the others` : ''}><${HoldTable} list=${[...shown].reverse().slice(0, ROWS_MAX)} lockColumn=${!filters.lock} at=${data.at} until=${to} /><//>`}`;
 }

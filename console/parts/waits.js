@@ -48,14 +48,14 @@ export function WaitsTable({ rows, at, beyond, ends }) {
   const asked = nearest.filter((it) => it.holders === 1);
   const { data } = useRead(asked.length ? 'ends of chains' : undefined, (signal, sent) => explainAll(asked.map(({ lock }) => ({ lock })), signal, sent), EVERY_MS);
   return html`<${Most} rows=${nearest} known=${data} at=${at} all=${nearest.length === rows.length} />
-    <table class="stack"><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits for</th><th>Held by</th><th class="numeric spare">Held for</th><th class="numeric spare">In the queue</th></tr></thead>
+    <div class="scroll" tabindex="0" role="group" aria-label="Waits"><table class="stack"><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits for</th><th>Held by</th><th class="numeric spare">Held for</th><th class="numeric spare">Queue</th></tr></thead>
     <tbody>${rows.map((it) => {
       const end = endOfRow(it, data);
       return html`<tr key=${it.lock}><td class="key" data-label="Lock"><${LockLink} lock=${it.lock} by=${it.holder && it.holder.client} /></td>
         <td class="key" data-label="First in queue">${it.first && html`<${ClientLink} client=${it.first.client} />`}</td>
         <td class="numeric" data-label="Waits for">${it.first ? html`<${Age} ms=${it.first.waiting_ms} at=${it.at || at} />` : beyond}</td>
-        <td data-label="Held by"><div>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">none</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}${end && end.lock !== it.lock && html`<div class="in-the-end"><span class="dim">in the end </span><${InTheEnd} end=${end} /></div>`}</div></td>
+        <td class="by" data-label="Held by"><div>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">none</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}${end && end.lock !== it.lock && html`<div class="in-the-end"><span class="dim">in the end </span><${InTheEnd} end=${end} /></div>`}</div></td>
         <td class="numeric spare" data-label="Held for">${it.holder && html`<${Age} ms=${it.holder.held_ms} at=${it.at || at} />`}</td>
-        <td class="numeric spare" data-label="In the queue">${count(it.waiting)}</td></tr>`;
-    })}</tbody></table>`;
+        <td class="numeric spare" data-label="Queue">${count(it.waiting)}</td></tr>`;
+    })}</tbody></table></div>`;
 }
