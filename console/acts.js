@@ -144,8 +144,8 @@ function forceEffects(lock, holder, waiting, now) {
 /** Takes a lock away: with time for the holder to stop, or at once. */
 export function Force({ lock, holder, waiting, now, close }) {
   const opens = holder.state === 'resting';
-  const title = opens ? `Open ${lock} now` : now ? `Take away ${lock} now` : `Ask ${holder.client} to stop`;
-  const label = opens ? 'Open now' : now ? 'Take away now' : 'Tell it to stop';
+  const title = opens ? `Open ${lock} now` : `Take ${lock} away from ${holder.client}${now ? ' now' : ', once it has stopped'}`;
+  const label = opens ? 'Open now' : now ? 'Take away now' : 'Take away once stopped';
   return html`<${ActDialog} title=${title} effects=${forceEffects(lock, holder, waiting, now)} reason
     typed=${lock} label=${label} close=${close}
     run=${(reason) => act('POST', '/v1/force', {}, { lock, token: holder.token, reason, by: actor(), now })}
@@ -164,12 +164,12 @@ export function Revoke({ lease, close }) {
   const effects = [
     html`Lease <span class="num">${lease.lease}</span> of <strong>${lease.client}</strong> ends.`,
     holds.length
-      ? html`Its client is told to stop and loses ${holds.length === 1 ? 'lock' : 'locks'} <code>${holds.slice(0, 5).join(', ')}</code>${holds.length > 5 ? ` and ${holds.length - 5} more` : ''}. Each stays closed until it confirms that it has stopped, <${LeaseLeft} lease=${lease} />.`
+      ? html`Its client is told to stop and loses ${holds.length === 1 ? 'lock' : 'locks'} <code>${holds.slice(0, 5).join(', ')}</code>${holds.length > 5 ? ` and ${holds.length - 5} more` : ''}. ${holds.length === 1 ? 'It stays' : 'Each stays'} closed until it confirms that it has stopped, <${LeaseLeft} lease=${lease} />.`
       : 'It holds no lock.',
     lease.waits.length ? `It leaves ${lease.waits.length === 1 ? 'the queue' : 'the queues'} of ${lease.waits.map((wait) => wait.lock).slice(0, 5).join(', ')}.` : 'It waits for nothing.',
     lease.keys.length ? `${lease.keys.length} of its keys are deleted.` : '',
   ].filter(Boolean);
-  return html`<${ActDialog} title="Revoke this lease" effects=${effects} reason typed=${lease.client} label="Revoke" close=${close}
+  return html`<${ActDialog} title=${`Revoke a lease of ${lease.client}`} effects=${effects} reason typed=${lease.client} label="Revoke lease" close=${close}
     run=${(reason) => act('DELETE', `/v1/leases/${name(lease.lease)}`, { reason, by: actor() })}
     done=${(answer) => html`<p>Revoked at revision ${answer.header.revision}. Locks that were revoked show how long they stay closed.</p>`} />`;
 }

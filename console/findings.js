@@ -58,8 +58,8 @@ export function findings(status) {
     else if (free != null && free < TIGHT) say('warn', `${name} has ${bytes(free)} of disk left`, `free space on ${name}`);
     const sync = member.fsync_p99_us;
     if (sync >= SLOW_US) {
-      const what = `${name}: 1 of 100 syncs takes ${duration(sync / 1000)} or longer`;
-      say(sync >= BAD_US ? 'bad' : 'warn', what, 'a faster disk, or one that no other program uses');
+      const what = `${name} has a slow disk: 1 of 100 fsyncs takes ${duration(sync / 1000)} or longer`;
+      say(sync >= BAD_US ? 'bad' : 'warn', what, 'use a faster disk, or one that no other program uses');
     }
   }
   const versions = [...new Set(status.members.map((member) => member.software).filter(Boolean))];

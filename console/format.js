@@ -21,21 +21,35 @@ export function duration(ms) {
 
 const two = (number) => String(number).padStart(2, '0');
 
-/** A time in the zone of this browser; the day only if it is not today. */
+const dayOf = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+const timeOf = (date, seconds) => `${two(date.getHours())}:${two(date.getMinutes())}${seconds ? `:${two(date.getSeconds())}` : ''}`;
+
+/** A time in the zone of this browser; the day only if it is not today. For axes, whose day is beside them. */
 export function local(date, seconds = true) {
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  const time = `${two(date.getHours())}:${two(date.getMinutes())}${seconds ? `:${two(date.getSeconds())}` : ''}`;
-  const today = new Date();
-  const same = date.toDateString() === today.toDateString();
-  return same ? time : `${day} ${time}`;
+  const time = timeOf(date, seconds);
+  return date.toDateString() === new Date().toDateString() ? time : `${dayOf(date)} ${time}`;
+}
+
+/** A time in the zone of this browser with its day: today, yesterday, or its date. */
+export function when(date, now = new Date()) {
+  const yesterday = new Date(now);
+  yesterday.setDate(yesterday.getDate() - 1);
+  const said = [[now, 'today'], [yesterday, 'yesterday']].find(([day]) => dayOf(day) === dayOf(date));
+  return `${said ? said[1] : dayOf(date)} ${timeOf(date, true)}`;
+}
+
+/** The zone of this browser at a time: `UTC`, `UTC+1`, `UTC-3:30`. It may have another one in winter. */
+export function zone(date = new Date()) {
+  const east = -date.getTimezoneOffset();
+  const [hours, minutes] = [Math.floor(Math.abs(east) / 60), Math.abs(east) % 60];
+  return east ? `UTC${east < 0 ? '-' : '+'}${hours}${minutes ? `:${two(minutes)}` : ''}` : 'UTC';
 }
 
 export const utc = (date) => `${date.toISOString().replace('T', ' ').replace('Z', '')} UTC`;
 
 /** The value of an `<input type=datetime-local>`. */
 export function forInput(date) {
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day}T${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  return `${dayOf(date)}T${timeOf(date, true)}`;
 }
 
 export function bytes(number) {

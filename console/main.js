@@ -172,7 +172,7 @@ function App() {
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector('main h1').focus(); }}>Skip to the page</a>
     <header class="top">
       <a class="brand" href=${href('now')}>Tenure</a>
-      <span class="where" title=${`cluster ${console.cluster}, member ${console.member || ''}`}>member ${console.member || '–'} <span class="dim">of ${console.cluster.slice(0, 8)}</span></span>
+      <span class="where" title=${`cluster ${console.cluster}, member ${console.member || ''}`}>member ${console.member || '–'} <span class="dim">of cluster ${console.cluster.slice(0, 8)}</span></span>
       <${Search} />
       <${Mark} />
       ${console.read_only && html`<span class="badge idle">read-only</span>`}

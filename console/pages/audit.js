@@ -3,9 +3,15 @@
 import { html } from '../vendor/htm-preact.js';
 import { useResource } from '../live.js';
 import { refilter } from '../router.js';
-import { Badge, Command, Empty, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
+import { Badge, Command, Empty, Panel, Problem, TextFilter, Time, TimeHead } from '../parts/basic.js';
 
-const SHOWN = new Set(['time', 'act', 'outcome', 'principal', 'who', 'target', 'from']);
+const SHOWN = new Set(['time', 'act', 'outcome', 'principal', 'who', 'target', 'from', 'why']);
+
+/** Who did it, and from where. */
+function by({ principal, who, from }) {
+  if (!principal && !who && !from) return '';
+  return html`<div>${principal || who || ''}${from ? html` <span class="dim">${from}</span>` : ''}</div>`;
+}
 
 function rest(record) {
   return Object.entries(record).filter(([field]) => !SHOWN.has(field)).map(([field, value]) => `${field} ${typeof value === 'object' ? JSON.stringify(value) : value}`).join(', ');
@@ -19,9 +25,9 @@ export function Audit({ filters }) {
     <form class="filters" role="search" aria-label="Filter records" onSubmit=${(event) => event.preventDefault()}>
       <${TextFilter} label="Contains" name="text" value=${filters.text} apply=${(text) => refilter({ text })} /></form>
     <${Problem} error=${error} />
-    ${data && html`<${Panel} title="Newest records of this member" id="records" note="acts are recorded by every member; denied calls by the one that was asked" aside=${html`<${Command} words=${['tenure', 'audit']} />`}>
-      ${records.length ? html`<div class="scroll" tabindex="0" role="group" aria-label="Records"><table><thead><tr><th>When</th><th>Act</th><th>Who</th><th>Target</th><th>Outcome</th><th>More</th></tr></thead><tbody>
-        ${records.slice(0, 300).map((record, index) => html`<tr key=${`${record.time} ${index}`}><td><${Time} at=${record.time} /></td><td>${record.act}</td><td>${record.principal || record.who || ''}${record.from ? html` <span class="dim">${record.from}</span>` : ''}</td><td>${record.target || ''}</td>
-          <td>${record.outcome === 'done' ? 'done' : html`<${Badge} level="warn">${record.reason || record.outcome}<//>`}</td><td class="dim">${rest(record)}</td></tr>`)}</tbody></table></div>` : html`<${Empty}>No record.<//>`}
+    ${data && html`<${Panel} title="What was done" id="records" note="the newest records of this member; denied calls are recorded by the member that was asked" aside=${html`<${Command} words=${['tenure', 'audit']} />`}>
+      ${records.length ? html`<div class="scroll" tabindex="0" role="group" aria-label="Records"><table class="stack"><thead><tr><${TimeHead} label="When" /><th>Act</th><th>By</th><th>Target</th><th>Outcome</th><th>Reason, and more</th></tr></thead><tbody>
+        ${records.slice(0, 300).map((record, index) => html`<tr key=${`${record.time} ${index}`}><td data-label="When"><${Time} at=${record.time} bare /></td><td data-label="Act">${record.act}</td><td data-label="By">${by(record)}</td><td class="end" data-label="Target">${record.target || ''}</td>
+          <td data-label="Outcome">${record.outcome === 'done' ? 'done' : html`<${Badge} level="warn">${record.reason || record.outcome}<//>`}</td><td class="end" data-label="Reason"><div>${record.why ? html`“${record.why}” ` : ''}<span class="dim">${rest(record)}</span></div></td></tr>`)}</tbody></table></div>` : html`<${Empty}>No record.<//>`}
     <//>`}`;
 }

@@ -37,14 +37,14 @@ function LeaseCard({ lease, at, console, open }) {
       <${Field} label="Waits for">${lease.waits.length ? html`<${Some} of=${requestsOf(lease)} most=${ITEMS} each=${(request, index) => html`<${WhyItWaits} key=${request.place} request=${request} open=${open && index < EXPLAINED} />`} />` : html`<span class="dim">nothing</span>`}<//>
       ${lease.keys.length > 0 && html`<${Field} label="Keys">${html`<${Some} of=${lease.keys} most=${ITEMS} each=${(key) => html`<span class="item">${key}</span>`} />`}<//>`}
     </dl>
-    <div class="acts"><${ActButton} label="Revoke lease…" does="Its client is asked to stop, and loses all locks of the lease." danger allowed=${may} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//></div>
+    <div class="acts"><${ActButton} label="Revoke lease…" does="Its client is told to stop, and loses all locks of the lease." danger allowed=${may} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//></div>
   </article>`;
 }
 
 function Losses({ client }) {
   const { data, error, further, reading } = useHistory({ client, lost: true }, 10_000);
   const list = useMemo(() => (data ? holds(data.changes).filter((hold) => hold.client === client).reverse() : []), [data]);
-  return html`<${Panel} title="Recent losses" id="losses" aside=${html`<${Command} words=${['tenure', 'history', '--lost', '--client', client]} />`}>
+  return html`<${Panel} title="What it lost" id="losses" note="expired, taken away or revoked" aside=${html`<${Command} words=${['tenure', 'history', '--lost', '--client', client]} />`}>
     <${Problem} error=${error} what="The past cannot be read" instead="What a client lost is shown to callers with the verb read for the cluster. The page of a lock that you may read has its losses." />
     ${data && html`<${LossTable} list=${list} empty=${further ? 'Nothing in what was read so far.' : 'It lost nothing that is recorded.'} /><${Further} further=${further} reading=${reading} />`}
   <//>`;

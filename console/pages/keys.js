@@ -11,7 +11,7 @@ const COLUMNS = [
   { label: 'Value', width: 'minmax(12rem, 3fr)', narrow: 'minmax(0, 1fr)', cell: (it) => html`<span title=${content(it.value, it.value_base64).slice(0, 2000)}>${content(it.value, it.value_base64).slice(0, 200)}</span>` },
   { label: 'Version', width: '5rem', numeric: true, cell: (it) => it.version },
   { label: 'Written at revision', width: '9rem', numeric: true, cell: (it) => it.modified },
-  { label: 'Ends with', width: '8rem', cell: (it) => (it.lease ? html`<${LeaseLink} lease=${it.lease} />` : '') },
+  { label: 'Ends with lease', width: '8rem', cell: (it) => (it.lease ? html`<${LeaseLink} lease=${it.lease} />` : '') },
 ];
 
 export function Keys({ filters, console }) {

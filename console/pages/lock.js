@@ -3,13 +3,13 @@
 import { html, useMemo } from '../vendor/htm-preact.js';
 import { useResource } from '../live.js';
 import { useChanges, useSpaced } from '../streams.js';
-import { isAnswer, name } from '../api.js';
+import { isAnswer, memberNow, name } from '../api.js';
 import { href } from '../router.js';
 import { cause, content, count, duration, LOSSES, nested, plural } from '../format.js';
 import { endOf, isDeep } from '../blocking.js';
 import { holds } from '../holds.js';
 import { ActButton, Force, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, Brief, Choice, ClientLink, Command, Empty, Field, InTheEnd, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
+import { Age, Brief, Choice, ClientLink, Command, Empty, Field, InTheEnd, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TimeHead, TtlBar } from '../parts/basic.js';
 import { WhatIsInTheWay } from '../parts/blocking.js';
 import { List, usePages } from '../parts/list.js';
 
@@ -93,23 +93,32 @@ function Summary({ explained, at, list }) {
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
+/** An act with what it does beside it; only as its tooltip where many holders have the same acts. */
+function Act({ brief, does, children, ...button }) {
+  const shown = html`<${ActButton} does=${does} ...${button}>${children}<//>`;
+  return brief ? shown : html`<div class="act-line">${shown}<span class="note">${does}</span></div>`;
+}
+
 /** What can be done about a holder, by how it stands. */
-function HolderActs({ lock, holder, lease, console, waiting }) {
+function HolderActs({ lock, holder, lease, console, waiting, brief }) {
   const may = useCan(console, 'force', lock);
   const mayRevoke = useCan(console, 'force');
   const why = whyNot(console, 'force');
   const force = (now) => (close) => html`<${Force} now=${now} lock=${lock} holder=${holder} waiting=${waiting} close=${close} />`;
   if (holder.state === 'delayed') return null;
-  if (holder.state === 'resting') return html`<div class="acts"><${ActButton} label="Open now…" danger allowed=${may} why=${why}>${force(true)}<//></div>`;
+  const act = { brief, allowed: may, why };
+  if (holder.state === 'resting') return html`<div class="acts"><${Act} ...${act} label="Open now…" does="The rest of its min hold is skipped." danger>${force(true)}<//></div>`;
+  const others = lease ? lease.holds.length - 1 : 0;
   return html`<div class="acts">
-    ${holder.state === 'held' && html`<${ActButton} label="Ask to stop…" does="It loses the lock and is told so. The next client gets it when it has stopped, or when its lease would have ended." allowed=${may} why=${why}>${force(false)}<//>`}
-    <${ActButton} label="Take away now…" does="The next client gets the lock at once, although the holder may still be working." danger allowed=${may} why=${why}>${force(true)}<//>
-    ${holder.state === 'held' && html`<${ActButton} label="Revoke lease…" does="Its client is asked to stop, and loses this lock and all others of the lease." danger allowed=${mayRevoke && lease} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//>`}
+    ${holder.state === 'held' && html`<${Act} ...${act} label="Take away once stopped…" does="It is told to stop. The next client gets the lock when it has stopped, at the latest when its lease would have ended.">${force(false)}<//>`}
+    <${Act} ...${act} label="Take away now…" does="The next client gets the lock at once, although the holder may still be working: only a fence protects." danger>${force(true)}<//>
+    ${holder.state === 'held' && html`<${Act} ...${act} label="Revoke lease…" does=${`As “once stopped”, for everything that its lease has: this lock${others > 0 ? ` and ${plural(others, 'other')}` : ' alone'}.`} danger allowed=${mayRevoke && lease} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//>`}
+    ${may === false && !brief && html`<p class="note">Not possible here: ${why}.</p>`}
   </div>`;
 }
 
 /** One grant: its client, since when it has the lock, and until when its lease lives. */
-function Holder({ lock, holder, hold, at, console, waiting }) {
+function Holder({ lock, holder, hold, at, console, waiting, brief }) {
   const { data: lease, at: leaseAt, error } = useResource(`/v1/leases/${name(holder.lease)}`, {}, 4000);
   const held = holder.state === 'held';
   const why = content(holder.metadata, holder.metadata_base64);
@@ -122,10 +131,10 @@ function Holder({ lock, holder, hold, at, console, waiting }) {
       ${held && html`<${Field} label="Holds the lock for"><${Age} ms=${holder.held_ms} at=${at} /><//>`}
       <${Field} label="Lock granted">${hold && hold.from ? html`<${Time} at=${hold.from} />` : html`about <${Time} at=${at - holder.held_ms} />`}<//>
       ${!held && hold && hold.to && html`<${Field} label=${capital(cause(hold.end))}><${Time} at=${hold.to} /><//>`}
-      <${Field} label="Token"><span class="num">${holder.token}</span><//>
+      <${Field} label="Fencing token"><span class="num">${holder.token}</span><//>
       <${Field} label="Mode">${holder.election ? 'election' : holder.mode}<//>
       <${Field} label="Lease"><${LeaseLink} lease=${holder.lease} /><//>
-      ${lease && lease.waits.length > 0 && html`<${Field} label="Waits itself for">${lease.waits.slice(0, 3).map((wait) => html`<${LockLink} lock=${wait.lock} /> `)}<//>`}
+      ${lease && lease.waits.length > 0 && html`<${Field} label="Waits for">${lease.waits.slice(0, 3).map((wait) => html`<${LockLink} lock=${wait.lock} /> `)}<//>`}
       ${holder.renewed_ms != null && html`<${Field} label="Lease last renewed"><${Age} ms=${holder.renewed_ms} at=${at} /> ago<//>`}
       ${holder.progress && html`<${Field} label="Progress">${holder.progress.number}, due again in ${duration(holder.progress.left_ms)}<//>`}
       ${holder.max_hold_ms != null && html`<${Field} label="May hold">${duration(holder.max_hold_ms)} at most<//>`}
@@ -134,7 +143,7 @@ function Holder({ lock, holder, hold, at, console, waiting }) {
     ${lease && html`<div class="lease-line"><${TtlBar} ttl=${lease.ttl_ms} left=${lease.left_ms} at=${leaseAt} label=${`Time left of the lease of ${holder.client}`} />
       <span class="dim">lease ends in <${Left} ms=${lease.left_ms} at=${leaseAt} /> unless renewed (ttl ${duration(lease.ttl_ms)})</span></div>`}
     ${!lease && error && isAnswer(error) && html`<p class="note">${console.readsAll ? 'Its lease has ended.' : 'You may not see its lease: that needs the verb read for the cluster.'}</p>`}
-    <${HolderActs} lock=${lock} holder=${holder} lease=${lease} console=${console} waiting=${waiting} />
+    <${HolderActs} lock=${lock} holder=${holder} lease=${lease} console=${console} waiting=${waiting} brief=${brief} />
   </article>`;
 }
 
@@ -154,17 +163,19 @@ function Queue({ lock, explained, at, revision }) {
   const columns = [
     { label: '#', width: '4rem', narrow: '2rem', numeric: true, cell: (it) => it.ahead + 1 },
     { label: 'Client', width: 'minmax(10rem, 2fr)', narrow: 'minmax(0, 1fr)', cell: (it) => html`<${ClientLink} client=${it.client} />${it.priority ? html` <span class="dim">priority ${it.priority}</span>` : ''}<${Choice} of=${it} />` },
-    { label: 'Waits', width: '6rem', narrow: '5rem', numeric: true, cell: (it) => html`<${Age} ms=${it.waiting_ms} at=${it.at} />` },
+    { label: 'Waits for', width: '6rem', narrow: '5rem', numeric: true, cell: (it) => html`<${Age} ms=${it.waiting_ms} at=${it.at} />` },
     { label: 'Mode', width: '6rem', cell: (it) => (it.election ? 'election' : it.mode) },
     { label: 'Gives up in', width: '7rem', numeric: true, cell: (it) => (it.left_ms == null ? html`<span class="dim">never</span>` : html`<${Left} ms=${it.left_ms} at=${it.at} />`) },
-    { label: 'Perhaps in', width: '7rem', narrow: '5rem', numeric: true, cell: (it) => { const ms = estimate(it, explained); return ms == null ? '' : `≈ ${duration(ms)}`; } },
+    { label: 'Turn, estimated', width: '8rem', narrow: '7rem', numeric: true, cell: (it) => { const ms = estimate(it, explained); return ms == null ? '' : `in ≈ ${duration(ms)}`; } },
     { label: 'Lease', width: '7rem', cell: (it) => html`<${LeaseLink} lease=${it.lease} />` },
   ];
   const usual = explained.usually_held_ms != null ? `usually held ${duration(explained.usually_held_ms)} (median of ${explained.usually_of})` : '';
   return html`<${Panel} title="Queue" id="queue" note=${[waiting ? `${count(waiting)} in grant order` : '', usual].filter(Boolean).join('; ')}>
     <${Problem} error=${error} />
-    <${List} rows=${waiting ? shown : []} columns=${columns} keyOf=${(it) => it.place} label="Queue" empty="No client waits." height=${Math.min(480, 40 + 32 * Math.max(1, Math.min(waiting, 14)))}
-      more=${waiting > 100 ? more : undefined} loading=${waiting > 100 && loading} />
+    ${waiting
+      ? html`<${List} rows=${shown} columns=${columns} keyOf=${(it) => it.place} label="Queue" height=${32 * Math.min(waiting, 15)}
+          more=${waiting > 100 ? more : undefined} loading=${waiting > 100 && loading} />`
+      : html`<${Empty}>No client waits.<//>`}
   <//>`;
 }
 
@@ -172,53 +183,71 @@ function Queue({ lock, explained, at, revision }) {
 function Margin({ ms }) {
   if (ms == null) return null;
   if (ms >= 0) return duration(ms);
-  return html`<span class="loss" title=${`The former holder was not given time to stop: for ${duration(-ms)} only a fence protected the resource.`}>none: fence</span>`;
+  return html`<span class="loss" title=${`The former holder was not given time to stop: for ${duration(-ms)} only a fence protected the resource.`}>none</span>`;
 }
 
 /** How a hold ended: by whom and why if it was taken away. */
 function End({ hold }) {
-  if (!hold.end) return html`<span class="dim">holds it</span>`;
   return html`<span class=${LOSSES.has(hold.end) ? 'loss' : ''}>${cause(hold.end)}</span><${Taken} hold=${hold} />`;
 }
 
-export function HoldTable({ list, lockColumn }) {
+/** So much later than the end of a window a hold that is open there may have ended since. */
+const OLD_MS = 5000;
+
+/**
+ * Holds, one in each row, as they were read at `at`. What happened is known until `until`, or until then. How long the
+ * present `holders` have held is what the member counts: its clock stands still while there is no leader.
+ */
+export function HoldTable({ list, lockColumn, at, until, holders = [] }) {
   if (!list.length) return html`<${Empty}>Nothing is recorded.<//>`;
-  return html`<div class="scroll" tabindex="0" role="group" aria-label="Holds"><table><thead><tr>${lockColumn && html`<th>Lock</th>`}<th>Granted</th><th>Client</th><th class="numeric">Held</th><th>End, by whom and why</th><th>Ended</th><th>Says</th><th class="numeric spare">Token</th><th class="numeric spare" title="Time between the last moment the former holder could act and this grant">Margin</th></tr></thead>
+  const now = at + memberNow() - Date.now();
+  const old = until !== undefined && until < now - OLD_MS;
+  const ended = (hold) => {
+    if (hold.end) return html`<${End} hold=${hold} />${hold.to ? html` <span class="at"><${Time} at=${hold.to} bare /></span>` : ''}`;
+    return html`<span class="dim">${old ? 'held it at the end of this window' : 'holds it now'}</span>`;
+  };
+  const span = (hold) => {
+    if (!hold.from) return '';
+    if (hold.end) return hold.to ? duration(hold.to - hold.from) : '';
+    const present = holders.find((holder) => holder.token === hold.token);
+    if (present) return html`<${Age} ms=${present.held_ms} at=${present.at} />`;
+    return old ? `> ${duration(Math.max(0, until - hold.from))}` : html`<${Age} ms=${Math.max(0, now - hold.from)} at=${at} />`;
+  };
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="Holds"><table class="stack"><thead><tr>${lockColumn && html`<th>Lock</th>`}<${TimeHead} label="Granted" /><th>To client</th><th class="numeric">Held for</th><th>How it ended, by whom and why</th><th>Metadata</th><th class="numeric spare" title="The fencing token of the hold">Token</th><th class="numeric spare" title="Time between the last moment at which the former holder could act and this grant">Safety margin</th></tr></thead>
     <tbody>${list.map(
       (hold) => html`<tr key=${`${hold.lock} ${hold.token}`} class=${LOSSES.has(hold.end) ? 'lost' : ''}>
-        ${lockColumn && html`<td><${LockLink} lock=${hold.lock} /></td>`}
-        <td>${hold.from ? html`<${Time} at=${hold.from} />` : html`<span class="dim" title="its grant is not in what was read">–</span>`}</td>
-        <td><${ClientLink} client=${hold.client} /></td>
-        <td class="numeric">${hold.from && hold.to ? duration(hold.to - hold.from) : hold.end ? '' : 'still'}</td>
-        <td class="end"><${End} hold=${hold} /></td>
-        <td>${hold.to ? html`<${Time} at=${hold.to} />` : ''}</td>
-        <td class="says"><${Brief} text=${hold.says} most=${80} /></td>
-        <td class="numeric spare">${hold.token}</td>
-        <td class="numeric spare"><${Margin} ms=${hold.margin} /></td></tr>`,
+        ${lockColumn && html`<td class="key long" data-label="Lock"><${LockLink} lock=${hold.lock} /></td>`}
+        <td data-label="Granted">${hold.from ? html`<${Time} at=${hold.from} bare />` : html`<span class="dim" title="its grant is not in what was read">–</span>`}</td>
+        <td class="key" data-label="To client"><${ClientLink} client=${hold.client} /></td>
+        <td class="numeric" data-label="Held for">${span(hold)}</td>
+        <td class="end" data-label="End"><div>${ended(hold)}</div></td>
+        <td class="says" data-label="Metadata"><${Brief} text=${hold.says} most=${80} /></td>
+        <td class="numeric spare" data-label="Token">${hold.token}</td>
+        <td class="numeric spare" data-label="Safety margin"><${Margin} ms=${hold.margin} /></td></tr>`,
     )}</tbody></table></div>`;
 }
 
 /** Holds that their clients did not give back, the newest first: when, how, by whom and why. */
 export function LossTable({ list, empty = 'None is recorded.' }) {
   if (!list.length) return html`<${Empty}>${empty}<//>`;
-  return html`<div class="scroll" tabindex="0" role="group" aria-label="Losses"><table><thead><tr><th>When</th><th>Lock</th><th>Lost by</th><th>How, by whom and why</th><th class="numeric spare">Token</th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="Losses"><table class="stack"><thead><tr><${TimeHead} label="When" /><th>Lock</th><th>Lost by</th><th>How, by whom and why</th><th class="numeric spare" title="The fencing token of the hold">Token</th></tr></thead>
     <tbody>${list.map(
-      (hold) => html`<tr key=${`${hold.lock} ${hold.token}`}><td><${Time} at=${hold.to} /></td><td><${LockLink} lock=${hold.lock} /></td><td><${ClientLink} client=${hold.client} /></td>
-        <td class="end"><${End} hold=${hold} /></td><td class="numeric spare">${hold.token}</td></tr>`,
+      (hold) => html`<tr key=${`${hold.lock} ${hold.token}`}><td data-label="When"><${Time} at=${hold.to} bare /></td><td class="key" data-label="Lock"><${LockLink} lock=${hold.lock} /></td><td class="key" data-label="Lost by"><${ClientLink} client=${hold.client} /></td>
+        <td class="end" data-label="How"><div><${End} hold=${hold} /></div></td><td class="numeric spare" data-label="Token">${hold.token}</td></tr>`,
     )}</tbody></table></div>`;
 }
 
-function Past({ lock, data, list, error }) {
+function Past({ lock, data, at, list, error, holders }) {
   const losses = list.filter((hold) => LOSSES.has(hold.end));
   const shown = list.slice(0, PAST_HOLDS);
   const oldest = shown.length ? shown[shown.length - 1].from || shown[shown.length - 1].to : undefined;
   const more = data && (data.before || list.length > shown.length);
   const older = href('timeline', '', oldest ? { lock, from: oldest - DAY, to: oldest + 1000 } : { lock });
-  return html`<${Panel} title="Holds and hand-overs" id="past" note=${data ? `${plural(list.length, 'hold')}, ${plural(losses.length, 'loss', 'losses')} in the newest ${plural(data.changes.length, 'revision')}` : ''}
-    aside=${html`<a href=${href('timeline', '', { lock })}>Timeline</a>`}>
+  return html`<${Panel} title="Who held it" id="past" note=${data ? `the newest first: ${plural(list.length, 'hold')}, ${losses.length ? count(losses.length) : 'none'} lost` : ''}
+    aside=${html`<a href=${href('timeline', '', { lock })}>Timeline of this lock</a>`}>
     <${Problem} error=${error} what="The past cannot be read" />
-    ${data ? html`<${HoldTable} list=${shown} />` : !error && html`<p class="loading">Loading…</p>`}
-    ${more && html`<p class="note">These are the newest ${plural(shown.length, 'hold')}${data.before ? `: only the newest ${PAST_REVISIONS} revisions of this lock were read` : ` of ${list.length}`}. <a href=${older}>Older holds: timeline</a></p>`}
+    ${data ? html`<${HoldTable} list=${shown} at=${at} holders=${holders} />` : !error && html`<p class="loading">Loading…</p>`}
+    ${more && html`<p class="note">These are the newest ${plural(shown.length, 'hold')}${data.before ? `: only the newest ${PAST_REVISIONS} revisions of this lock were read` : ` of ${list.length}`}. <a href=${older}>Older holds: Timeline</a></p>`}
   <//>`;
 }
 
@@ -243,18 +272,19 @@ export function Lock({ about: lock, console }) {
   return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span> ${!unknown && html`<${State} state=${standing(data)} />`}
       ${shown && shown.slots && html`<span class="dim">${holders.length} of ${plural(shown.slots, 'slot')}</span>`}</h1>
     ${unknown ? html`<p class="answer">No such lock is held or recorded; check the name.<${Drained} drained=${data.drained} at=${at} /></p>` : html`<${Summary} explained=${data} at=${at} list=${list} />`}
+    <p class="ways"><a href=${href('timeline', '', { lock })}>Timeline: who held it, and when</a>${first && html`<a href=${href('client', first.client)}>All that ${holders.length > 1 ? 'its first holder' : 'its holder'} has</a>`}</p>
     ${nested(lock) && html`<p class="note">A nested <code>tenure run</code> holds this lock while it waits for <${LockLink} lock=${nested(lock)} />, and what it runs in waits for this one.</p>`}
     <${Problem} error=${error} />
     ${holders.length > 0 &&
     html`<div class="holders">${holders.slice(0, 24).map(
-      (holder) => html`<${Holder} key=${holder.token} lock=${lock} holder=${holder} hold=${list.find((hold) => hold.token === holder.token)} at=${at} console=${console} waiting=${waiting} />`,
+      (holder) => html`<${Holder} key=${holder.token} lock=${lock} holder=${holder} hold=${list.find((hold) => hold.token === holder.token)} at=${at} console=${console} waiting=${waiting} brief=${holders.length > 2} />`,
     )}${holders.length > 24 && html`<p class="dim">and ${holders.length - 24} more holders</p>`}</div>`}
-    ${isDeep(data) && html`<${Panel} title="What is in the way" id="chain" note="its holders, and what they wait for themselves"><${WhatIsInTheWay} lock=${lock} /><//>`}
+    ${isDeep(data) && html`<${Panel} title="What is in the way" id="chain" note="who holds it, and what each holder waits for itself"><${WhatIsInTheWay} lock=${lock} /><//>`}
     <${Queue} lock=${lock} explained=${data} at=${at} />
-    <${Past} lock=${lock} data=${past.data} list=${list} error=${past.error} />
-    <${Panel} title="The same in a terminal" id="commands" note="these only look">
+    <${Past} lock=${lock} data=${past.data} at=${past.at} list=${list} error=${past.error} holders=${holders.map((holder) => ({ ...holder, at }))} />
+    <${Panel} title="In a terminal" id="commands" note="these two show the same and change nothing">
       <${Command} words=${['tenure', 'explain', lock]} />
       <${Command} words=${['tenure', 'history', lock]} />
-      ${first && html`<h3>This one acts: it takes the lock away from ${first.client}</h3><${Command} words=${['tenure', 'force', lock, '--token', first.token, '--reason', { raw: '"…"' }]} />`}
+      ${first && html`<h3>This one takes the lock away from ${first.client}, once it has stopped:</h3><${Command} words=${['tenure', 'force', lock, '--token', first.token, '--reason', { raw: '"…"' }]} />`}
     <//>`;
 }

@@ -5,10 +5,10 @@ import { get, isAnswer, name } from '../api.js';
 import { AGAIN_MS, useNow, useResource } from '../live.js';
 import { useStates } from '../streams.js';
 import { href, refilter } from '../router.js';
-import { cause, count, local, plural, rate } from '../format.js';
+import { cause, count, local, plural, rate, zone } from '../format.js';
 import { findings } from '../findings.js';
 import { holds } from '../holds.js';
-import { Age, ClientLink, Command, Empty, Limited, LockLink, nothing, Panel, Problem, State, TextFilter, Time } from '../parts/basic.js';
+import { Age, ClientLink, Command, Empty, Limited, LockLink, nothing, Panel, Problem, State, TextFilter, Time, TimeHead } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';
 import { Spark } from '../parts/chart.js';
 import { longestFirst, WaitsTable } from '../parts/waits.js';
@@ -46,8 +46,8 @@ function useSince(overview, at) {
   return since.current && new Date(since.current);
 }
 
-function Tile({ label, value, note, level, children }) {
-  return html`<div class=${`tile ${level || ''}`}><span class="label">${label}</span><span class="value">${value}</span>
+function Tile({ label, value, note, level, title, children }) {
+  return html`<div class=${`tile ${level || ''}`} title=${title}><span class="label">${label}</span><span class="value">${value}</span>
     ${note && html`<span class="note">${note}</span>`}${children}</div>`;
 }
 
@@ -60,7 +60,7 @@ export function Health({ status, error }) {
   const others = all.filter((it) => it !== verdict && it.level !== 'ok');
   return html`<div class=${`health ${worst.level}`} role="status">
     <a class="verdict" href=${href('members')}><span class=${`dot ${worst.level}`} aria-hidden="true"></span>
-      ${worst.level === 'ok' ? 'Healthy: ' : ''}${verdict.what}</a>
+      ${worst.level === 'ok' ? 'Healthy: ' : verdict.level === 'bad' ? 'Not working: ' : worst.level === 'bad' ? 'Working, with a fault: ' : 'Working, with a warning: '}${verdict.what}</a>
     ${others.length > 0
       ? html`<a class=${`other ${others[0].level}`} href=${href('members')}>${others[0].what}${others.length > 1 ? ` (and ${others.length - 1} more)` : ''}</a>`
       : verdict.next && html`<span class="note">${verdict.next}</span>`}
@@ -80,7 +80,7 @@ function Waits({ list, at, console }) {
 function Prefixes({ list, at, console }) {
   if (!list.length) return html`<${Empty}>${nothing(console, 'No lock is held or awaited.', 'No lock that you may see is held or awaited.')}<//>`;
   const most = Math.max(...list.map((it) => it.waiting), 1);
-  return html`<table><thead><tr><th>Prefix</th><th class="numeric">Locks</th><th class="numeric">Waiting</th><th class="numeric">Longest</th></tr></thead>
+  return html`<table><thead><tr><th>Prefix</th><th class="numeric">Locks</th><th class="numeric">Waiting</th><th class="numeric">Longest wait</th></tr></thead>
     <tbody>${list.slice(0, 10).map(
       (it) => html`<tr key=${it.prefix}><td>${it.prefix === '…' ? html`<span class="dim">all others</span>` : html`<a class="name" href=${href('now', '', { prefix: it.prefix })}>${it.prefix}</a>`}</td>
         <td class="numeric">${count(it.locks)}</td>
@@ -109,7 +109,7 @@ const COLUMNS = [
         ? html`<${ClientLink} client=${lock.holders[0].client} />${lock.holders.length > 1 ? html`<span class="dim"> +${lock.holders.length - 1}</span>` : ''}`
         : html`<span class="dim">none</span>`,
   },
-  { label: 'For', width: '6rem', narrow: '3.6rem', numeric: true, cell: (lock) => lock.holders.length > 0 && html`<${Age} ms=${lock.holders[0].held_ms} at=${lock.at} />` },
+  { label: 'Held for', width: '6rem', narrow: '3.9rem', numeric: true, cell: (lock) => lock.holders.length > 0 && html`<${Age} ms=${lock.holders[0].held_ms} at=${lock.at} />` },
   { label: 'Token', width: '7rem', numeric: true, cell: (lock) => lock.holders.length > 0 && lock.holders[0].token },
   { label: 'Waiting', width: '5rem', narrow: '3.6rem', numeric: true, cell: (lock) => (lock.waiting ? html`<strong>${count(lock.waiting)}</strong>` : '0') },
 ];
@@ -164,19 +164,19 @@ export function Now({ filters, console }) {
     <${Limited} console=${console} />
     ${overview
       ? html`<div class="tiles">
-          <${Tile} label="Held" value=${count(overview.held)} note=${`of ${plural(overview.locks, 'lock')}`} />
-          <${Tile} label="Awaited" value=${count(overview.awaited)} note=${`${count(overview.waiters)} in queues`} level=${overview.awaited ? 'warn' : ''} />
+          <${Tile} label="Locks held" value=${count(overview.held)} note=${`of ${plural(overview.locks, 'lock')}`} />
+          <${Tile} label="Locks awaited" value=${count(overview.awaited)} note=${`by ${plural(overview.waiters, 'request')}`} level=${overview.awaited ? 'warn' : ''} />
           <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : nothing(console, 'no client waits', 'none that you see')} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
           <${Tile} label="Grants/s" value=${rate(last && last.granted)}><${Spark} values=${points.map((it) => it.granted)} label="Grants per second, last two minutes" /><//>
           <${Tile} label="Hand-overs/s" value=${rate(last && last.handed)}><${Spark} values=${points.map((it) => it.handed)} label="Hand-overs per second, last two minutes" /><//>
-          <${Tile} label="Losses" value=${count(overview.totals.lost)} note=${html`<a href=${href('stuck', '', { show: 'losses' })}>since ${local(since, false)}: who, why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
-          <${Tile} label="Revoking" value=${count(overview.revoking)} note="not free yet" level=${overview.revoking ? 'warn' : ''} />
+          <${Tile} label="Locks lost" value=${count(overview.totals.lost)} title=${`since ${local(since, false)} ${zone(since)}, when this member began to count`} note=${html`<a href=${href('stuck', '', { show: 'losses' })}>by whom, why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
+          <${Tile} label="Being revoked" value=${count(overview.revoking)} note="not free yet" title="Locks that were taken away and whose holders have not confirmed yet that they stopped" level=${overview.revoking ? 'warn' : ''} />
           <${Tile} label="Leases" value=${count(overview.leases)} note=${plural(overview.elections, 'election')} />
         </div>
         ${!overview.complete && html`<p class="problem">Only ${count(overview.locks)} locks were read for this summary.</p>`}
         <div class="columns">
           <${Panel} title="Longest waits" id="waits" aside=${html`<a href=${href('stuck')}>Stuck and lost</a>`}><${Waits} list=${waits} at=${at} console=${console} /><//>
-          <${Panel} title="Hottest prefixes" id="prefixes"><${Prefixes} list=${overview.prefixes} at=${at} console=${console} /><//>
+          <${Panel} title="Busiest prefixes" id="prefixes" note="most waiting first"><${Prefixes} list=${overview.prefixes} at=${at} console=${console} /><//>
         </div>`
       : refused
       ? html`<${Problem} error=${refused} what="The summary cannot be read" />`
@@ -288,7 +288,7 @@ export function Found({ about: text, console }) {
     <${Exact} lock=${text} />
     <${Panel} title="Locks held or awaited now" id="found-now" note=${now.data ? plural(held.length, 'match', 'matches') : ''}>
       <${Problem} error=${now.error} />
-      ${held.length > 0 && html`<table><thead><tr><th>Lock</th><th>State</th><th>Held by</th><th class="numeric">For</th><th class="numeric">Waiting</th></tr></thead>
+      ${held.length > 0 && html`<table><thead><tr><th>Lock</th><th>State</th><th>Held by</th><th class="numeric">Held for</th><th class="numeric">Waiting</th></tr></thead>
         <tbody>${held.map(
           (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td><td><${State} state=${it.holders.length ? it.holders[0].state : 'vacant'} /></td>
             <td>${it.holders.length ? html`<${ClientLink} client=${it.holders[0].client} />` : html`<span class="dim">none</span>`}</td>
@@ -309,8 +309,8 @@ export function Found({ about: text, console }) {
     <${Panel} title="Locks of the past, not held now" id="found-past" note=${past.data ? plural(gone.length, 'match', 'matches') : ''}>
       <${Problem} error=${past.error} what="The past cannot be read" instead="You may read the past of names that begin with a prefix of your roles: type such a name." />
       ${past.data && (gone.length
-        ? html`<table><thead><tr><th>Lock</th><th>Last</th><th>Client</th><th>When</th><th>History</th></tr></thead><tbody>${gone.slice(0, 100).map(
-            (event) => html`<tr key=${event.lock}><td><${LockLink} lock=${event.lock} /></td><td>${cause(event.cause)}</td><td><${ClientLink} client=${event.client} /></td><td><${Time} at=${event.at} /></td>
+        ? html`<table><thead><tr><th>Lock</th><th>What happened last</th><th>Client</th><${TimeHead} label="When" /><th>History</th></tr></thead><tbody>${gone.slice(0, 100).map(
+            (event) => html`<tr key=${event.lock}><td><${LockLink} lock=${event.lock} /></td><td>${cause(event.cause)}</td><td><${ClientLink} client=${event.client} /></td><td><${Time} at=${event.at} bare /></td>
               <td><a href=${href('timeline', '', { lock: event.lock })} aria-label=${`History of ${event.lock}`}>Timeline</a></td></tr>`,
           )}</tbody></table>`
         : html`<${Empty}>None in what was searched: names that begin with ${like}${console.readsAll ? `, and the newest ${count(PAST_MAX)} revisions` : ''}.<//>`)}

@@ -4,10 +4,10 @@ import { html, useEffect, useMemo, useState } from '../vendor/htm-preact.js';
 import { AGAIN_MS, useHistory, useResource } from '../live.js';
 import { useStates } from '../streams.js';
 import { href, refilter } from '../router.js';
-import { content, count, duration, forInput, plural } from '../format.js';
+import { content, count, duration, forInput, nested, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ringOf } from '../rings.js';
-import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, ONE_PAST, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
+import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, ONE_PAST, Panel, Problem, TextFilter, Time, TimeHead } from '../parts/basic.js';
 import { longestFirst, WaitsTable } from '../parts/waits.js';
 import { LossTable } from './lock.js';
 
@@ -43,9 +43,9 @@ function Losses({ taken, on, below }) {
   const list = useMemo(() => (data ? holds(data.changes).reverse() : []), [data]);
   const days = [['All days', ''], ['Today', day(0)], ['Yesterday', day(1)]];
   const words = ['tenure', 'history', '--lost', ...(below ? ['--prefix', below] : []), ...(within ? ['--since', within.since, '--until', within.until] : [])];
-  return html`<${Panel} title="Recent losses" id="losses" note="holds that their clients did not give back: who lost what, by whom and why" aside=${html`<${Command} words=${words} />`}>
+  return html`<${Panel} title="Lost or taken away" id="losses" note="locks that their holders did not release: who lost what, by whom and why" aside=${html`<${Command} words=${words} />`}>
     <form class="filters" aria-label="Which losses" onSubmit=${(event) => event.preventDefault()}>
-      <label>Show <select name="losses" value=${taken ? 'forced' : ''} onChange=${(event) => refilter({ losses: event.target.value })}><option value="">all losses</option><option value="forced">taken away by someone</option></select></label>
+      <label>Show <select name="losses" value=${taken ? 'forced' : ''} onChange=${(event) => refilter({ losses: event.target.value })}><option value="">all that were lost</option><option value="forced">taken away by a person</option></select></label>
       <${TextFilter} label="Below prefix" name="below" value=${below} placeholder="all" atEnd apply=${(value) => refilter({ below: value })} />
       <label>Day <input type="date" name="day" value=${on || ''} onChange=${(event) => refilter({ day: event.target.value })} /></label>
       <span class="ranges">${days.map(([label, value]) => html`<button type="button" class="quiet" aria-pressed=${(on || '') === value} onClick=${() => refilter({ day: value })}>${label}</button>`)}</span></form>
@@ -96,7 +96,7 @@ function Ring({ change, open }) {
 function Drained() {
   const { data, at } = useResource('/v1/drains', { stale: true }, 10_000);
   if (!data || !data.drains.length) return null;
-  return html`<${Panel} title="Drained" id="drained" note="closed to new holders: below these prefixes nothing is granted" aside=${html`<${Command} words=${['tenure', 'drain', '--list']} />`}>
+  return html`<${Panel} title="Drained prefixes" id="drained" note="below these, no lock is granted until they are opened again" aside=${html`<${Command} words=${['tenure', 'drain', '--list']} />`}>
     <table><thead><tr><th>Prefix</th><th class="numeric">For</th><th>By, and why</th><th class="numeric">Holders left</th></tr></thead><tbody>
       ${data.drains.map((it) => html`<tr key=${it.prefix}><td>${it.prefix ? html`<a class="name" href=${href('now', '', { prefix: it.prefix })}>${it.prefix}</a>` : 'all locks'}</td><td class="numeric"><${Age} ms=${it.drained_ms} at=${at} /></td>
         <td class="end">${it.by ? html`<strong>${it.by}</strong>: ` : ''}${it.reason ? `“${it.reason}”` : ''}</td><td class="numeric">${it.holders == null ? '' : `${count(it.holders)}${it.more_holders ? ' or more' : ''}`}</td></tr>`)}</tbody></table>
@@ -141,10 +141,12 @@ export function Stuck({ filters, console }) {
   const rings = useHistory({ cause: 'deadlock' }, 10_000);
   const held = overview ? overview.longest_holds.filter((it) => it.holder.state === 'held' && it.holder.held_ms >= bound) : [];
   const moreHeld = held.length > 0 && held.length === overview.longest_holds.length && (overview.held > held.length || !overview.complete);
+  // What a nested run holds is listed with what it waits for.
+  const holders = held.filter((it) => !nested(it.lock));
   const stuck = longWaits(overview, at, long.data, long.at, waits);
   const cut = long.data && long.data.next && !listsAll(overview, waits);
   const none = nothing(console, `No client waits longer than ${duration(waits)}.`, `No client waits longer than ${duration(waits)} for a lock that you may see.`);
-  const longest = overview && longestFirst(overview.longest_waits)[0];
+  const [longest] = overview ? longestFirst(overview.longest_waits) : [];
   useEffect(() => {
     const heading = filters.show && document.getElementById(filters.show);
     if (heading) heading.scrollIntoView();
@@ -152,32 +154,32 @@ export function Stuck({ filters, console }) {
   }, [filters.show, Boolean(overview), Boolean(long.data), Boolean(rings.data)]);
   return html`<h1 tabindex="-1">Stuck and lost</h1>
     <${Limited} console=${console} />
-    <${Parts} parts=${[['waits', `Waits${long.data ? ` (${stuck.length}${cut ? '+' : ''})` : ''}`], ['holds', `Long holds${overview ? ` (${held.length}${moreHeld ? '+' : ''})` : ''}`], ['rings', 'Deadlocks'], ['losses', 'Losses: who took it away']]} />
+    <${Parts} parts=${[['waits', `Waiting for long${long.data ? ` (${stuck.length}${cut ? '+' : ''})` : ''}`], ['holds', `Held for long${overview ? ` (${holders.length}${moreHeld ? '+' : ''})` : ''}`], ['rings', 'Refused deadlocks'], ['losses', 'Lost or taken away: by whom and why']]} />
     <form class="filters" aria-label="Bounds" onSubmit=${(event) => event.preventDefault()}>
       <${Bound} label="Waits longer than" name="waits" value=${waits} filters=${filters} />
       <${Bound} label="Holds longer than" name="holds" value=${bound} filters=${filters} />
     </form>
-    <${Panel} title="Waits" id="waits" note=${stuck.length ? `${plural(stuck.length, 'lock')}, the longest wait first` : ''}>
+    <${Panel} title="Waiting for long" id="waits" note=${stuck.length ? `${plural(stuck.length, 'lock')}, the longest wait first` : ''}>
       <${Problem} error=${long.error} />
       ${(stuck.length > 0 || (long.data && !cut)) && html`<${Waits} rows=${stuck} bound=${waits} cut=${cut} empty=${html`${none}${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}`} />`}
     <//>
     <${Drained} />
-    <${Panel} title="Long holds" id="holds" note="their clients renew their leases, so these holds do not end by themselves">
-      ${held.length
-        ? html`<table><thead><tr><th>Lock</th><th>Client</th><th class="numeric">Held</th><th class="numeric">Waiting</th><th class="spare">Says</th><th class="spare">Lease</th></tr></thead><tbody>
-            ${held.map(
-              (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} by=${it.holder.client} /></td><td><${ClientLink} client=${it.holder.client} /></td>
-                <td class="numeric"><${Age} ms=${it.holder.held_ms} at=${at} /></td><td class="numeric">${count(it.waiting)}</td><td class="says spare"><${Brief} text=${content(it.holder.metadata, it.holder.metadata_base64)} /></td><td class="spare"><${LeaseLink} lease=${it.holder.lease} /></td></tr>`,
+    <${Panel} title="Held for long" id="holds" note="their clients renew their leases, so these locks do not become free by themselves">
+      ${holders.length
+        ? html`<table class="stack"><thead><tr><th>Lock</th><th>Held by</th><th class="numeric">Held for</th><th class="numeric">In the queue</th><th>Metadata</th><th class="spare">Lease</th></tr></thead><tbody>
+            ${holders.map(
+              (it) => html`<tr key=${it.lock}><td class="key" data-label="Lock"><${LockLink} lock=${it.lock} by=${it.holder.client} /></td><td class="key" data-label="Held by"><${ClientLink} client=${it.holder.client} /></td>
+                <td class="numeric" data-label="Held for"><${Age} ms=${it.holder.held_ms} at=${at} /></td><td class="numeric" data-label="In the queue">${count(it.waiting)}</td><td class="says" data-label="Metadata"><${Brief} text=${content(it.holder.metadata, it.holder.metadata_base64)} /></td><td class="spare"><${LeaseLink} lease=${it.holder.lease} /></td></tr>`,
             )}</tbody></table>
-            ${moreHeld && html`<p class="note">These are the ${count(held.length)} longest holds. There may be more that are longer than ${duration(bound)}.</p>`}`
+            ${moreHeld && html`<p class="note">These are the ${count(holders.length)} longest holds. There may be more that are longer than ${duration(bound)}.</p>`}`
         : overview && html`<${Empty}>${nothing(console, `Nothing is held longer than ${duration(bound)}.`, `Nothing that you may see is held longer than ${duration(bound)}.`)}<//>`}
     <//>
-    <${Panel} title="Deadlocks that were refused" id="rings" note="a request that would have waited for ever" aside=${html`<${Command} words=${['tenure', 'help', 'DEADLOCK']} />`}>
+    <${Panel} title="Refused deadlocks" id="rings" note="requests that would have waited for each other for ever" aside=${html`<${Command} words=${['tenure', 'help', 'DEADLOCK']} />`}>
       <${Problem} error=${rings.error} what="The past cannot be read" instead="Refused deadlocks are shown to callers with the verb read for the cluster." />
       ${rings.data &&
       (rings.data.changes.length
-        ? html`<div class="scroll" tabindex="0" role="group" aria-label="Deadlocks that were refused"><table><thead><tr><th>When</th><th class="spare">Refused</th><th class="spare">Asked for</th><th class="spare">Lease</th><th>Who waited for whom</th></tr></thead><tbody>${rings.data.changes.map(
-            (change, index) => html`<tr key=${change.revision}><td><${Time} at=${change.events[0].at} /></td><td class="spare"><${ClientLink} client=${change.events[0].client} /></td>
+        ? html`<div class="scroll" tabindex="0" role="group" aria-label="Refused deadlocks"><table><thead><tr><${TimeHead} label="When" /><th class="spare">Refused</th><th class="spare">Asked for</th><th class="spare">Lease</th><th>Who waited for whom</th></tr></thead><tbody>${rings.data.changes.map(
+            (change, index) => html`<tr key=${change.revision}><td><${Time} at=${change.events[0].at} bare /></td><td class="spare"><${ClientLink} client=${change.events[0].client} /></td>
               <td class="spare">${change.events.map((event) => html`<${LockLink} lock=${event.lock} /> `)}</td><td class="spare">${change.events[0].lease && html`<${LeaseLink} lease=${change.events[0].lease} />`}</td>
               <td><${Ring} change=${change} open=${index < RINGS_SHOWN} /></td></tr>`,
           )}</tbody></table></div>`

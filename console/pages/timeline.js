@@ -4,7 +4,7 @@ import { html, useEffect, useMemo, useRef, useState } from '../vendor/htm-preact
 import { get, isAnswer, name } from '../api.js';
 import { AGAIN_MS } from '../live.js';
 import { refilter } from '../router.js';
-import { forInput, local, plural } from '../format.js';
+import { forInput, plural, when, zone } from '../format.js';
 import { heldAt, holds } from '../holds.js';
 import { ClientLink, Command, Empty, LockLink, ONE_PAST, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
 import { Lanes } from '../parts/chart.js';
@@ -46,7 +46,7 @@ async function read(filters, from, to, signal) {
     unsure = unsure || page + 1 === PAGES_MAX;
     if (!filters.lock) break;
   }
-  return { changes, inside, cut, unsure: unsure || Boolean(!filters.lock && earlier.before), archive, from, to };
+  return { changes, inside, cut, unsure: unsure || Boolean(!filters.lock && earlier.before), archive, from, to, at: Date.now() };
 }
 
 export function Timeline({ filters }) {
@@ -104,18 +104,18 @@ export function Timeline({ filters }) {
     <form class="filters" aria-label="What to show" onSubmit=${(event) => event.preventDefault()}>
       <${TextFilter} label="Lock" name="lock" value=${filters.lock} atEnd apply=${text('lock', 'prefix')} />
       <${TextFilter} label="or prefix" name="prefix" value=${filters.prefix} placeholder="all" atEnd apply=${text('prefix', 'lock')} />
-      <label>From <input type="datetime-local" step="1" value=${forInput(new Date(from))} onChange=${input('from')} /></label>
-      <label>To <input type="datetime-local" step="1" value=${forInput(new Date(to))} onChange=${input('to')} /></label>
-      <label>Who held it at <input type="datetime-local" step="1" name="at" value=${at ? forInput(new Date(at)) : ''} onChange=${asked} /></label>
+      <label>From, ${zone(new Date(from))} <input type="datetime-local" step="1" value=${forInput(new Date(from))} onChange=${input('from')} /></label>
+      <label>To, ${zone(new Date(to))} <input type="datetime-local" step="1" value=${forInput(new Date(to))} onChange=${input('to')} /></label>
+      <label>Who held it at, ${zone(new Date(at || to))} <input type="datetime-local" step="1" name="at" value=${at ? forInput(new Date(at)) : ''} onChange=${asked} /></label>
       <span class="ranges">${ranges.map(([label, span]) => html`<button type="button" class="quiet" onClick=${() => refilter({ from: Date.now() - span, to: Date.now() })}>${label}</button>`)}</span>
     </form>
     <${Problem} error=${error} what="The past cannot be read" instead=${ONE_PAST} />
-    ${at && data && html`<${Panel} title=${`Held at ${local(new Date(at))}`} id="then">
+    ${at && data && html`<${Panel} title=${`Held at ${when(new Date(at))} ${zone(new Date(at))}`} id="then">
       ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, ${hold.token ? `token ${hold.token}` : 'its token then is not in what was read'}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>${data.unsure ? 'Not known: more happened before than was read. Choose a lock, or a shorter time.' : 'No client, as far as it is recorded.'}<//>`}<//>`}
-    <${Panel} title="Holds" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut || within.length > shown.length ? '; there is more: zoom in, or choose a lock' : ''}`} aside=${html`<${Command} words=${words} />`}>
+    <${Panel} title="Who held what" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')}${data.cut || within.length > shown.length ? '; there is more: zoom in, or choose a lock' : ''}`} aside=${html`<${Command} words=${words} />`}>
       ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom; Tab goes to the holds, and arrow keys from one to the next." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
-      ${one && html`<${HoldTable} list=${[one]} lockColumn />`}
+      ${one && html`<${HoldTable} list=${[one]} lockColumn at=${data.at} until=${to} />`}
       ${data && data.archive && html`<p class="note">${data.archive.begins_at ? html`The archive of this member begins at <${Time} at=${data.archive.begins_at} />.` : 'This member has no archive.'}${data.archive.holes.length ? ` It lacks ${plural(data.archive.holes.length, 'range')} of revisions.` : ''} Times are the wall clock of the member that led.</p>`}
     <//>
-    ${shown.length > 0 && html`<${Panel} title="The same as a table" id="table" note=${shown.length > ROWS_MAX ? `the newest ${ROWS_MAX} of ${plural(shown.length, 'hold')}; zoom in for the others` : ''}><${HoldTable} list=${[...shown].reverse().slice(0, ROWS_MAX)} lockColumn /><//>`}`;
+    ${shown.length > 0 && html`<${Panel} title="The same as a table" id="table" note=${shown.length > ROWS_MAX ? `the newest ${ROWS_MAX} of ${plural(shown.length, 'hold')}; zoom in for the others` : ''}><${HoldTable} list=${[...shown].reverse().slice(0, ROWS_MAX)} lockColumn=${!filters.lock} at=${data.at} until=${to} /><//>`}`;
 }

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { useKnownNow } from '../live.js';
 import { href } from '../router.js';
-import { count, duration, local, nested, quoted, utc } from '../format.js';
+import { count, duration, nested, quoted, utc, when, zone } from '../format.js';
 
 /** A duration that goes on: `ms` long when it was read at `at`. */
 export function Age({ ms, at }) {
@@ -18,12 +18,19 @@ export function Left({ ms, at }) {
   return html`<span class="num">${duration(Math.max(0, ms - Math.max(0, now - at)))}</span>`;
 }
 
-/** A time in the browser's zone, with UTC as its tooltip. */
-export function Time({ at }) {
+/**
+ * A time with its day and the browser's zone, and UTC as its tooltip. In a table whose heading names the zone (`bare`),
+ * only a zone that the browser has not now: that of the other half of the year.
+ */
+export function Time({ at, bare }) {
   if (!at) return html`<span class="dim">unknown</span>`;
   const date = new Date(at);
-  return html`<time datetime=${date.toISOString()} title=${utc(date)}>${local(date)}</time>`;
+  const own = zone(date);
+  return html`<time datetime=${date.toISOString()} title=${utc(date)}>${when(date)}${bare && own === zone() ? '' : html` <span class="zone">${own}</span>`}</time>`;
 }
+
+/** The heading of a column of times, with their zone. */
+export const TimeHead = ({ label }) => html`<th>${label} <span class="zone">${zone()}</span></th>`;
 
 /** A lock; `by` is its holder. What a nested run is comes first, so that it stays when the end is cut. */
 export function LockLink({ lock, part, by }) {
@@ -49,7 +56,7 @@ export function LeaseLink({ lease }) {
 const STATES = {
   held: ['ok', 'held', 'A lease holds it and renews.'],
   doubtful: ['warn', 'renewal overdue', 'No renewal for longer than half of the ttl: late, not lost.'],
-  cooling: ['warn', 'revoking', 'Taken away. Not granted again before the holder confirms that it has stopped, or its lease would have ended.'],
+  cooling: ['warn', 'revoking', 'Taken away, and not free yet: the holder has to confirm that it has stopped, or its lease would have to end.'],
   delayed: ['warn', 'lock-delay', 'Its lock-delay runs after an end that the holder did not ask for.'],
   resting: ['idle', 'resting', 'Released. Not granted again before its min hold since the grant is over.'],
   drained: ['warn', 'drained', 'Closed to new holders until it is opened again.'],

@@ -24,11 +24,21 @@ function End({ node, refused }) {
   return null;
 }
 
+/** What a nested run waits for, if a request waits for its lock: that lock is held by the same client and says nothing. */
+function throughNested({ kind, locks: [branch] }) {
+  if (kind !== 'one' || !nested(branch.lock) || !branch.holders || branch.holders.length !== 1) return undefined;
+  const { requests } = branch.holders[0];
+  return requests.length === 1 && requests[0].kind === 'one' && requests[0].locks[0].lock === nested(branch.lock) ? requests[0] : undefined;
+}
+
 /** The locks of a request, with who is in the way at each. */
-function Request({ node, lead }) {
-  const left = node.total - node.locks.length;
+function Request({ node, lead, within }) {
   if (node.kind === undefined) return null;
-  return html`<li>${lead && html`<span class="dim">${lead} </span>`}${KINDS[node.kind](node)}
+  const inner = throughNested(node);
+  if (inner) return html`<${Request} node=${inner} lead=${lead} within />`;
+  const left = node.total - node.locks.length;
+  const said = lead ? `${lead}${within ? ', in a nested run,' : ''} for ` : within ? 'in a nested run: ' : '';
+  return html`<li>${said && html`<span class="dim">${said}</span>`}${KINDS[node.kind](node)}
     ${node.kind === 'one' && node.locks.length === 1
       ? html`<${LockBranch} node=${node.locks[0]} />`
       : html`<ul>${node.locks.map((branch) => html`<li key=${branch.lock}><${LockBranch} node=${branch} /></li>`)}${left > 0 && html`<li class="dim">and ${plural(left, 'more lock')}</li>`}</ul>`}</li>`;
@@ -43,9 +53,9 @@ function InTheWay({ node }) {
   const { holders = [], ahead = [], more, moreAhead } = node;
   if (!holders.length && !ahead.length && !(moreAhead > 0)) return null;
   return html`<ul>
-    ${holders.map((holder) => html`<li key=${holder.token}><span class="dim">held by </span><${ClientLink} client=${holder.client} /><span class="dim"> for <${Age} ms=${holder.held_ms} at=${node.at} />${holder.slot != null ? `, slot ${holder.slot}` : ''}${holder.mode === 'shared' ? ', shared' : ''}${nested(node.lock) ? ', in a nested run' : ''}</span>${holder.state !== 'held' ? html` <${State} state=${holder.state} />` : ''}<${End} node=${holder} refused="; whether it waits itself is not known: its lease has ended, or you may not see it" />${requests(holder, 'which waits for')}</li>`)}
+    ${holders.map((holder) => html`<li key=${holder.token}><span class="dim">held by </span><${ClientLink} client=${holder.client} /><span class="dim"> for <${Age} ms=${holder.held_ms} at=${node.at} />${holder.slot != null ? `, slot ${holder.slot}` : ''}${holder.mode === 'shared' ? ', shared' : ''}${nested(node.lock) ? ', in a nested run' : ''}</span>${holder.state !== 'held' ? html` <${State} state=${holder.state} />` : ''}<${End} node=${holder} refused="; whether it waits itself is not known: its lease has ended, or you may not see it" />${requests(holder, 'which waits')}</li>`)}
     ${more > 0 && html`<li class="dim">and by ${plural(more, 'more holder')}</li>`}
-    ${ahead.map((it) => html`<li key=${it.place}><span class="dim">behind </span><${ClientLink} client=${it.client} /><span class="dim">, ${it.ahead ? `${it.ahead + 1}. in the queue` : 'the first in the queue'}</span>${requests(it, 'which also waits for')}</li>`)}
+    ${ahead.map((it) => html`<li key=${it.place}><span class="dim">behind </span><${ClientLink} client=${it.client} /><span class="dim">, ${it.ahead ? `${it.ahead + 1}. in the queue` : 'the first in the queue'}</span>${requests(it, 'which also waits')}</li>`)}
     ${moreAhead > 0 && html`<li class="dim">and behind ${count(moreAhead)} more in the queue</li>`}
   </ul>`;
 }

@@ -1,7 +1,7 @@
 // Draws holds as bars on lanes of time, and counts as a line.
 
 import { html, useLayoutEffect, useRef, useState } from '../vendor/htm-preact.js';
-import { cause, count, duration, local, LOSSES } from '../format.js';
+import { cause, count, duration, local, LOSSES, nested, when, zone } from '../format.js';
 
 /** Where a lane has its name beside it, and where the chart is too narrow for that: above it. Heights and widths in px. */
 const BESIDE = { lane: 26, left: 170, top: 4 };
@@ -104,10 +104,12 @@ export function Lanes({ holds, from, to, moved, chosen, choose, label, mark }) {
   };
   const beside = edge === BESIDE.left;
   const letters = Math.floor(((beside ? edge : width) - 12) / LETTER);
-  const named = (lane) => (lane.length > letters ? `…${lane.slice(1 - letters)}` : lane);
+  const cut = (text) => (text.length > letters ? `…${text.slice(1 - letters)}` : text);
+  const named = (lane) => cut(nested(lane) ? `nested run: ${nested(lane)}` : lane);
+  const [begin, end] = [when(new Date(from)), when(new Date(to))];
   return html`<div class="lanes" ref=${at} tabindex="0" role="group" aria-label=${label} onKeyDown=${keyed} onWheel=${wheel}
     onPointerDown=${down} onPointerMove=${move}>
-    <div class="controls">
+    <div class="controls"><span class="note">${begin} to ${end.split(' ')[0] === begin.split(' ')[0] ? end.split(' ')[1] : end} ${zone(new Date(to))}</span>
       <button class="quiet" onClick=${() => pan(-0.5)} aria-label="Earlier">◀</button>
       <button class="quiet" onClick=${() => zoom(2)} aria-label="Zoom out">−</button>
       <button class="quiet" onClick=${() => zoom(0.5)} aria-label="Zoom in">+</button>

@@ -92,7 +92,7 @@ export function List({ rows, columns: wanted, keyOf, label, height, total, more,
       <div class="all" role="presentation" style=${{ height: `${rows.length * ROW}px` }}>${lines}</div>
     </div></div>
     ${rows.length === 0 && !loading && html`<div class="empty">${empty}</div>`}
-    <p class="note" aria-live="off">${loading ? 'Loading…' : more ? `${rows.length} shown; scroll for more` : ''}</p>
+    ${(more || (loading && !rows.length)) && html`<p class="note" aria-live="off">${loading ? 'Loading…' : `${rows.length} shown; scroll for more`}</p>`}
   </div>`;
 }
 

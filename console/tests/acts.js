@@ -29,9 +29,10 @@ export const tests = [
     // The lease of the former holder ends with its command: the page may ask for it once more.
     page.expected.push(/404/);
     await page.go('#/lock/acts%2Fstop');
-    await page.page.getByRole('button', { name: 'Ask to stop…' }).click();
+    await page.page.getByRole('button', { name: 'Take away once stopped…' }).click();
     await page.sees('stays closed until it confirms');
     await page.sees('from now: then its lease would have ended (ttl 30m');
+    assert.deepEqual(await page.violations(), []);
     const go = page.page.locator('dialog button.danger');
     assert.ok(await go.isDisabled());
     await fill(page, { reason: 'it is needed', typed: 'acts/sto' });
@@ -63,7 +64,7 @@ export const tests = [
     // Its lease ends while the page reads it.
     page.expected.push(/404/);
     await page.go('#/lock/acts%2Fsilent');
-    await page.page.getByRole('button', { name: 'Ask to stop…' }).click();
+    await page.page.getByRole('button', { name: 'Take away once stopped…' }).click();
     await fill(page, { reason: 'it is needed', typed: 'acts/silent' });
     clearInterval(renewals);
     await page.page.locator('dialog button.danger').click();
@@ -101,7 +102,7 @@ export const tests = [
     ]) {
       await page.go(`#/lock/${encodeURIComponent(lock)}`);
       await page.sees(shown);
-      assert.equal(await page.page.getByRole('button', { name: 'Ask to stop…' }).count(), 0);
+      assert.equal(await page.page.getByRole('button', { name: 'Take away once stopped…' }).count(), 0);
       await page.page.getByRole('button', { name: label }).click();
       await page.sees(said);
       await fill(page, { reason: 'no time', typed: lock });

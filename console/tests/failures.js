@@ -1,7 +1,7 @@
 // Members that die while a page is open: the page says so, and continues by itself.
 
 import assert from 'node:assert/strict';
-import { Client, Cluster, sleep, until } from './cluster.js';
+import { Client, Cluster, until } from './cluster.js';
 import { Page } from './browser.js';
 
 export async function stage(binary, opens) {
@@ -11,7 +11,13 @@ export async function stage(binary, opens) {
 /** What a page does when the browser shows it again, for instance because the computer slept: it reads everything. */
 const shownAgain = (page) => page.page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
 
-/** A page that looks for the ring of a deadlock, and gets no answer. The other searches of the past wait for that one. */
+/** A search of the past that looks for the ring of a deadlock. */
+const RING = /view=history&archive=true/;
+
+/**
+ * A page that looks for the ring of a deadlock, and gets no answer. The other searches of the past wait for that one. Its
+ * timers may be run faster than time passes.
+ */
 async function searchesForRing(browser, cluster, client, named) {
   const [one, other] = [await client.lease(`${named}-1`), await client.lease(`${named}-2`)];
   await client.acquire(`${named}/a`, one);
@@ -19,9 +25,10 @@ async function searchesForRing(browser, cluster, client, named) {
   await client.queue(`${named}/b`, one);
   await assert.rejects(client.queue(`${named}/a`, other), /close a ring/);
   const page = await Page.open(browser, cluster.url());
+  await page.page.clock.install();
   page.expected.push(/ERR_ABORTED/);
   const held = [];
-  await page.page.route(/view=history&archive=true/, (route) => held.push(route));
+  await page.page.route(RING, (route) => held.push(route));
   await page.go('#/stuck');
   await until('the page looks for the ring', async () => held.length > 0);
   return { page, held };
@@ -66,10 +73,13 @@ export const tests = [
     await page.sees('Stale: last news');
     await page.sees('this member does not answer');
     await page.sees('The same page at another member');
-    // Nothing is known of the time since the last news, so no age goes on. It is said once.
-    const answer = await page.page.locator('.answer').innerText();
-    await sleep(2_500);
-    assert.equal(await page.page.locator('.answer').innerText(), answer);
+    // Nothing is known of the time since the last news, so no age goes on, while that time does. It is said once.
+    const shown = () => page.page.locator('.answer, .holder, section:has(#past)').allInnerTexts();
+    const before = await shown();
+    const silence = async () => Number(/(\d+)s ago/.exec(await page.page.locator('.mark').innerText())[1]);
+    const first = await silence();
+    await until('more time passes', async () => (await silence()) >= first + 2);
+    assert.deepEqual(await shown(), before);
     assert.equal((await page.text()).match(/does not answer/gi).length, 1);
     const links = await page.page.locator('.banner a').evaluateAll((found) => found.map((it) => it.href).sort());
     assert.deepEqual(links, cluster.members.slice(1).map((other) => `${cluster.url(other)}/#/lock/broken`).sort());
@@ -107,9 +117,11 @@ export const tests = [
   async function a_search_that_is_not_answered_stops_no_other_for_ever({ browser, cluster }) {
     const client = new Client(cluster.url());
     const { page, held } = await searchesForRing(browser, cluster, client, 'slow');
-    // Searches that wait for that one, longer than any read has.
+    // Other searches wait for that one until it is given up: longer than any read has.
+    let givenUp = false;
+    page.page.on('requestfailed', (request) => (givenUp ||= RING.test(request.url())));
     await shownAgain(page);
-    await sleep(22_000);
+    await until('the search is given up', async () => givenUp);
     for (const route of held.splice(0)) await route.continue().catch(() => undefined);
     await page.page.unrouteAll({ behavior: 'ignoreErrors' });
     const { token } = await client.acquire('slow/lost', await client.lease('slow'));
@@ -126,7 +138,7 @@ export const tests = [
     await page.go('#/keys');
     await page.sees('Written at revision');
     // Longer than after which a read counts as late, and a mark is shown.
-    await sleep(6_000);
+    await page.page.clock.runFor(6_000);
     assert.ok(!(await page.text()).includes('Stale'), 'a read of the page before is late');
     await page.page.unrouteAll({ behavior: 'ignoreErrors' });
     await page.close();

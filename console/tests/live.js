@@ -152,7 +152,7 @@ export const tests = [
         ['#/client/patient', ['It has 1 lease, holds 2 locks', 'It lost nothing']],
       ]),
       look([
-        ['#/timeline?lock=again%2Flock', ['2 holds in']],
+        ['#/timeline?lock=again%2Flock', ['2 holds', 'released']],
         ['#/stuck', ['None is recorded', 'No client waits longer']],
         ['#/search/gain%2Fl', ['1 match', 'not held now']],
       ]),
@@ -161,7 +161,7 @@ export const tests = [
         ['#/elections', ['again/election']],
         ['#/keys', ['again/key']],
         ['#/access', ['not enabled', 'No role']],
-        ['#/audit', ['Newest records']],
+        ['#/audit', ['What was done', 'newest records of this member']],
       ]),
     ]);
   },

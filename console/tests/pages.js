@@ -46,15 +46,17 @@ export async function stage(binary, opens) {
 }
 
 const PAGES = [
-  ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', ': who, why', 'in the end etl-3/88, which holds db/schema', 'jobs/', 'deploy', 'ci-7/4121']],
-  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'This one acts: it takes the lock away from ci-7/4121', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
+  ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', 'by whom, why', 'in the end etl-3/88, which holds db/schema', 'wait in the end for etl-3/88, which holds db/schema for', 'jobs/', 'deploy', 'ci-7/4121']],
+  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'This one takes the lock away from ci-7/4121', 'Take away once stopped', 'Timeline: who held it, and when', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
   ['any', '#/lock/either%2Fa', ['1 client waits', 'any-1/5', 'for any of 2 locks']],
   ['pool', '#/lock/gpu%2Fa', ['1 client waits', 'any-2/5', 'for any slot of the pool gpu/']],
   ['waits for any', '#/client/any-1%2F5', ['waits for 2 locks: either/a for', 'held by busy-1/5', 'it is next', 'any of 2 locks:']],
   ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for db/schema for', '(held by etl-3/88)', 'runner 7', 'held by etl-3/88', 'it is next']],
-  ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
+  ['client that lost', '#/client/ci-5%2F2200', ['holds no lock and waits for none', 'What it lost', 'ops: “runner 5 was deleted”']],
+  ['lock that was lost', '#/lock/reports%2Fdaily', ['Held by etl-3/88', '2 holds, 1 lost', 'Safety margin', 'ops: “runner 5 was deleted”', 'daily report']],
+  ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted', 'The archive of this member begins at']],
   ['search', '#/search/deploy', ['deploy: held ci-7/4121', '1 match']],
-  ['stuck', '#/stuck', ['Deadlocks that were refused', 'ci-9/877 asked for accounts/7, held by ana-mbp/3310', 'ana-mbp/3310 waited for accounts/9, held by ci-9/877', 'and so on, for ever', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
+  ['stuck', '#/stuck', ['Refused deadlocks', 'ci-9/877 asked for accounts/7, held by ana-mbp/3310', 'ana-mbp/3310 waited for accounts/9, held by ci-9/877', 'and so on, for ever', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
   ['members', '#/members', ['3 of 3 members up', 'up to date', 'This member', 'fsync', 'follower']],
   ['elections', '#/elections', ['billing', 'etl-3/88', '10.0.0.5:9000']],
   ['keys', '#/keys', ['config/flags', 'beta=on']],
@@ -96,6 +98,7 @@ export const tests = [
       const wide = await page.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       const widest = await page.page.evaluate(() => [...document.querySelectorAll('main *, header *')].filter((it) => it.getBoundingClientRect().right > innerWidth + 1).slice(0, 3).map((it) => it.outerHTML.slice(0, 80)));
       assert.ok(wide <= 1, `${name} is ${wide} px too wide: ${widest}`);
+      assert.deepEqual(await page.violations(), [], `${name}, narrow`);
       if (shots && name === 'lock') await page.page.screenshot({ path: `${shots}/lock-narrow.png` });
     }
     assert.deepEqual(page.problems(), []);
@@ -105,7 +108,7 @@ export const tests = [
   async function long_holds_have_a_plus_only_if_there_are_more_than_are_listed({ browser, cluster }) {
     const page = await Page.open(browser, cluster.url());
     // As if the member's summary were of ten locks, all of which are held, or of one more.
-    for (const [held, label] of [[10, 'Long holds (10)'], [11, 'Long holds (10+)']]) {
+    for (const [held, label] of [[10, 'Held for long (10)'], [11, 'Held for long (10+)']]) {
       await page.page.route(/v1\/overview/, (route) => route.fulfill({ contentType: 'text/event-stream', body: `id: 1\nevent: overview\ndata: ${JSON.stringify(summaryOf(held))}\n\n` }));
       await page.go('#/stuck?holds=10000');
       await page.sees(label);
@@ -127,6 +130,22 @@ export const tests = [
     await page.page.selectOption('select[name=state]', '');
     await page.sees('3 matches');
     assert.match(page.page.url(), /contains=import%2F1/);
+    // The other filters: by the client that holds or waits, and by how long the first in the queue waits.
+    await page.go('#/?client=w-0');
+    await page.sees('jobs/import/0');
+    const rows = page.page.locator('[aria-label="Locks"] .all .row');
+    await until('only the locks of that client are shown', async () => {
+      const shown = await rows.allInnerTexts();
+      return shown.length > 0 && shown.every((row) => row.includes('w-0/'));
+    });
+    await page.go('#/');
+    await page.sees('Longest waits');
+    await page.page.selectOption('select[name=waiting_ms]', '1000');
+    await page.page.waitForFunction(() => location.hash.includes('waiting_ms=1000'));
+    await until('only awaited locks are shown', async () => {
+      const waiting = await page.page.locator('[aria-label="Locks"] .all .row .cell:last-child').allInnerTexts();
+      return waiting.length > 0 && waiting.every((count) => count !== '0');
+    });
     // What is being typed stays, however often the page is drawn meanwhile.
     await page.go('#/timeline');
     await page.page.locator('input[name=lock]').pressSequentially('depl');
@@ -239,6 +258,67 @@ export const tests = [
     }
   },
 
+  async function a_timeline_is_zoomed_and_moved_with_the_pointer_and_asked_who_held_it({ browser, cluster, client }) {
+    const { changes } = await client.ask('GET', '/v1/locks/reports%2Fdaily?view=history&archive=true&limit=100');
+    const lost = Date.parse(changes.flatMap((change) => change.events).find((event) => event.cause === 'forced').at);
+    const page = await Page.open(browser, cluster.url(), { timezoneId: 'UTC' });
+    const [from, to] = [lost - 60_000, lost + 60_000];
+    await page.go(`#/timeline?lock=reports%2Fdaily&from=${from}&to=${to}`);
+    const svg = page.page.locator('.lanes svg');
+    await svg.waitFor();
+    // The window, when it is another one than before.
+    const moved = async (before) => {
+      await page.page.waitForFunction((hash) => location.hash !== hash, before);
+      const filters = new URLSearchParams((await page.page.evaluate(() => location.hash)).split('?')[1]);
+      return { from: Number(filters.get('from')), to: Number(filters.get('to')) };
+    };
+    const hash = () => page.page.evaluate(() => location.hash);
+    const span = (window) => window.to - window.from;
+    let before = await hash();
+    await page.page.getByRole('button', { name: 'Zoom in' }).click();
+    let now = await moved(before);
+    assert.equal(span(now), 60_000);
+    before = await hash();
+    await page.page.getByRole('button', { name: 'Earlier' }).click();
+    const earlier = await moved(before);
+    assert.deepEqual([earlier.from, span(earlier)], [now.from - 30_000, 60_000]);
+    // Shift and the wheel zoom around the pointer; a drag moves the window.
+    before = await hash();
+    const box = await svg.boundingBox();
+    await page.page.mouse.move(box.x + box.width / 2, box.y + 10);
+    await page.page.keyboard.down('Shift');
+    await page.page.mouse.wheel(0, 120);
+    await page.page.keyboard.up('Shift');
+    now = await moved(before);
+    assert.ok(span(now) > 70_000, `the wheel made it ${span(now)} ms`);
+    before = await hash();
+    await page.page.mouse.move(box.x + box.width - 40, box.y + box.height - 6);
+    await page.page.mouse.down();
+    await page.page.mouse.move(box.x + box.width - 240, box.y + box.height - 6, { steps: 4 });
+    await page.page.mouse.up();
+    const dragged = await moved(before);
+    assert.ok(dragged.from > now.from && Math.abs(span(dragged) - span(now)) < 1000, JSON.stringify([now, dragged]));
+    // A time outside of the window brings the window with it.
+    const at = new Date(lost + 2 * 86_400_000).toISOString().slice(0, 19);
+    await page.page.fill('input[name=at]', at);
+    await page.page.locator('input[name=at]').blur();
+    await page.page.waitForFunction(() => location.hash.includes('at='));
+    await page.sees(`Held at ${at.replace('T', ' ')} UTC`);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function what_moves_keeps_still_for_those_who_want_that({ browser, cluster }) {
+    for (const [reducedMotion, moves] of [['reduce', false], ['no-preference', true]]) {
+      const page = await Page.open(browser, cluster.url(), { reducedMotion });
+      await page.go('#/lock/deploy');
+      await page.page.waitForSelector('.ttl .fill');
+      const lasts = await page.page.locator('.ttl .fill').first().evaluate((bar) => getComputedStyle(bar).transitionDuration);
+      assert.equal(lasts !== '0s', moves, `${reducedMotion}: ${lasts}`);
+      await page.close();
+    }
+  },
+
   async function what_is_not_shown_is_said_and_where_it_is({ browser, cluster }) {
     const page = await Page.open(browser, cluster.url());
     // As if the lock had a longer past, and there were so many locks that a search for long waits reached none of these.
@@ -273,8 +353,49 @@ export const tests = [
     await page.sees('None is recorded on that day.');
     await page.page.fill('input[name=day]', new Date(at).toISOString().slice(0, 10));
     await page.sees('ops: “runner 5 was deleted”');
-    await page.page.getByRole('button', { name: 'Losses: who took it away' }).click();
+    await page.page.getByRole('button', { name: 'Lost or taken away: by whom and why' }).click();
     assert.equal(await page.page.evaluate(() => document.activeElement.id), 'losses');
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function every_time_has_its_day_and_its_zone({ browser, cluster, client }) {
+    const { changes } = await client.ask('GET', '/v1/history?cause=forced&limit=10');
+    const at = Date.parse(changes[0].events[0].at);
+    const page = await Page.open(browser, cluster.url(), { timezoneId: 'Asia/Kolkata' });
+    const time = page.page.locator('section:has(#losses) tr:has-text("runner 5 was deleted") time');
+    const days = [[0, /^today [0-9:]{8}$/], [1, /^yesterday [0-9:]{8}$/], [3, /^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}$/]];
+    for (const [later, form] of days) {
+      await page.page.clock.setFixedTime(new Date(at + later * 86_400_000));
+      await page.go('#/keys');
+      await page.go('#/stuck');
+      await time.filter({ hasText: form }).waitFor();
+      assert.match(await time.getAttribute('title'), /^[0-9-]{10} [0-9:.]{12} UTC$/);
+    }
+    assert.match(await page.page.locator('section:has(#losses) thead').innerText(), /^When UTC\+5:30/);
+    // In a sentence each time has its zone.
+    await page.go('#/lock/backup');
+    await page.sees('It was last held by cron-2/91 until');
+    assert.match(await page.page.locator('main .answer').innerText(), /until [0-9-]{10} [0-9:]{8} UTC\+5:30: expired/);
+    assert.deepEqual(await page.violations(), []);
+    await page.close();
+  },
+
+  async function a_hold_at_the_end_of_a_window_of_the_past_is_not_said_to_be_held_now({ browser, cluster, client }) {
+    const { changes } = await client.ask('GET', '/v1/locks/deploy?view=history&archive=true&limit=100');
+    const granted = Date.parse(changes.flatMap((change) => change.events).find((event) => event.cause === 'granted').at);
+    const page = await Page.open(browser, cluster.url());
+    const row = () => page.page.locator('section:has(#table) tbody tr').innerText();
+    await page.go(`#/timeline?lock=deploy&from=${granted - 1000}&to=${Date.now() + 60_000}`);
+    await page.sees('holds it now');
+    // So long ago that it may have ended since.
+    await until('the window is in the past', async () => {
+      await page.go('#/keys');
+      await page.go(`#/timeline?lock=deploy&from=${granted - 1000}&to=${granted + 1000}`);
+      await page.page.locator('section:has(#table) tbody tr').waitFor();
+      return (await row()).includes('held it at the end of this window');
+    });
+    assert.match(await row(), /> 1s/);
     assert.deepEqual(page.problems(), []);
     await page.close();
   },
@@ -293,16 +414,16 @@ export const tests = [
     await page.page.waitForFunction(() => document.activeElement.tagName === 'H1' && document.activeElement.innerText.includes('deploy'));
     await page.sees('release 5.2');
     assert.match(await focused(), /^Lock\s+deploy/, 'the heading has the focus after a change of page');
-    for (let presses = 0; (await focused()) !== 'Ask to stop…'; presses += 1) {
+    for (let presses = 0; (await focused()) !== 'Take away once stopped…'; presses += 1) {
       assert.ok(presses < 30, `no way to the act, last at ${await focused()}`);
       await keys.press('Tab');
     }
     await keys.press('Enter');
-    await page.sees('is told to stop');
+    await page.sees('is told to stop and loses');
     assert.equal(await page.page.locator('dialog[open] button.danger').isDisabled(), true);
     await keys.press('Escape');
-    await page.seesNot('is told to stop');
-    assert.equal(await focused(), 'Ask to stop…', 'the focus is back where it was');
+    await page.seesNot('is told to stop and loses');
+    assert.equal(await focused(), 'Take away once stopped…', 'the focus is back where it was');
     await page.go('#/timeline?prefix=reports');
     await page.sees('ci-5/2200');
     await page.page.locator('.lanes').focus();

@@ -104,6 +104,28 @@ export const tests = [
     await other.close();
   },
 
+  async function who_is_near_a_quota_is_said_and_no_secret_is_shown({ browser, cluster, admin, client }) {
+    const key = await client.principal('busy', [{ verbs: ['acquire'], prefix: 'busy/' }]);
+    await client.ask('PUT', '/v1/access/principals/busy', { roles: ['busy'], quotas: { leases: 2, locks: 100 } });
+    const busy = new Client(cluster.url(), key.text);
+    await busy.acquire('busy/one', await busy.lease('busy-1'));
+    await busy.lease('busy-2');
+    const page = await Page.open(browser, cluster.url());
+    page.expected.push(/401/);
+    await signIn(page, admin.text);
+    await page.sees('Sign out');
+    await page.page.goto(`${page.base}/#/access`);
+    await page.sees('1 principal is near a quota');
+    const row = page.page.locator('section:has(#principals) tr:has(strong:text-is("busy"))');
+    assert.match(await row.innerText(), /leases 2 of 2\s.*locks 1 of 100/s);
+    assert.equal(await row.locator('.near').innerText(), 'leases 2 of 2');
+    const secret = key.text.split('_').pop();
+    assert.ok(!(await page.page.content()).includes(secret), 'a key');
+    assert.deepEqual(await page.violations(), []);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
   async function a_revoked_key_ends_the_session_at_once({ browser, cluster, client }) {
     const key = await client.principal('passing', [{ verbs: ['read', 'observe'], prefix: '' }]);
     const page = await Page.open(browser, cluster.url());
@@ -210,7 +232,7 @@ export const tests = [
       assert.equal(await page.page.locator('main img, main script').count(), 0, hash);
     }
     await page.page.goto(`${page.base}/#/lock/${name}`);
-    await page.page.getByRole('button', { name: 'Ask to stop…' }).click();
+    await page.page.getByRole('button', { name: 'Take away once stopped…' }).click();
     await page.page.waitForSelector('dialog[open]');
     assert.equal(await page.page.evaluate(() => window.stored), undefined);
     assert.deepEqual(page.problems(), []);
@@ -251,7 +273,12 @@ export const tests = [
     await page.go('#/lock/kept');
     await page.sees('Held by safe');
     await page.sees('read-only');
-    assert.ok(await page.page.getByRole('button', { name: 'Ask to stop…' }).isDisabled());
+    assert.ok(await page.page.getByRole('button', { name: 'Take away once stopped…' }).isDisabled());
+    // Nothing is done by an address that is opened.
+    for (const path of ['/v1/force', `/v1/force?lock=kept&token=${token}&reason=no&now=true`]) {
+      const opened = await fetch(readOnly.url() + path);
+      assert.ok([404, 405].includes(opened.status), `GET ${path}: ${opened.status}`);
+    }
     const body = { lock: 'kept', token, reason: 'no', now: true };
     const refused = await client.ask('POST', '/v1/force', body, { 'Tenure-Console': '1' }).catch((error) => error);
     assert.match(refused.message, /read-only/);
