@@ -33,7 +33,7 @@ export function Access() {
   const near = (usage.data ? usage.data.principals : []).filter((it) => COUNTED.some((field) => it.bounds[field] != null && it.used[field] >= it.bounds[field] * NEAR));
   return html`<h1 tabindex="-1">Access</h1><${Problem} error=${error} />
     ${status &&
-    html`<p class="answer">${status.enabled ? html`Identity is <strong>enabled</strong>${status.principal ? html`: you are <strong>${status.principal}</strong>` : ''}.` : html`Identity is <strong>not enabled</strong>: every caller may do everything, except change who may do what.`}
+    html`<p class="answer">${status.enabled ? html`Identity is <strong>enabled</strong>${status.principal ? html`: you are <strong>${status.principal}</strong>` : ''}.` : html`Identity is <strong>not enabled</strong>: every caller may do everything but change access rules.`}
       ${near.length > 0 && html` <${Badge} level="warn">${plural(near.length, 'principal is', 'principals are')} near a quota<//>`}</p>`}
     ${denied && html`<p class="problem">What others may do is shown to administrators: it needs the verb administer.</p>`}
     ${principals.data &&

@@ -278,7 +278,8 @@ fn greet(flags: &DevArgs, running: &[(String, RunningServer)], data: &Data, took
         text.push_str(match enabled {
             Ok(true) => "  callers  need credentials: identity is enabled\n",
             Ok(false) | Err(_) => {
-                "  callers  need no credentials: every process on this machine may do everything\n"
+                "  callers  need no credentials: every process on this machine may do everything but \
+                 change access rules\n"
             }
         });
     }

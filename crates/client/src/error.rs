@@ -37,7 +37,7 @@ pub enum Error {
     #[error("no member took the request; nothing happened")]
     Unavailable,
     /// The client could not connect to any member. Nothing happened.
-    #[error("no member answered within {waited:.1?}")]
+    #[error("no member answered within {waited:.1?}{}", outcomes(.tried))]
     Unreachable {
         /// How long the client tried.
         waited: Duration,
@@ -52,7 +52,8 @@ pub enum Error {
         /// How long the client waited.
         waited: Duration,
     },
-    /// The lease or lock is lost. The work under it was stopped, or the caller has to stop it.
+    /// The lease or lock is lost. The work under it was stopped, or the caller has to stop it. From a request that
+    /// waited: its lease was lost, nothing is held, and its place in the queue is given up.
     #[error("lost: {0}")]
     Lost(#[source] Lost),
     /// The lock was granted, and the fence at the resource did not accept its token. The client released the lock, or
@@ -123,6 +124,12 @@ fn shown(refusal: &Refusal) -> String {
         Refusal::Held(held) => held.to_string(),
         other => other.to_string(),
     }
+}
+
+/// The outcome at every address, for the end of the message.
+fn outcomes(tried: &[Tried]) -> String {
+    let each: Vec<_> = tried.iter().map(|it| format!("{} {}", it.address, it.outcome)).collect();
+    if each.is_empty() { String::new() } else { format!(": {}", each.join(", ")) }
 }
 
 fn of(request: &Option<RequestId>) -> String {

@@ -199,9 +199,9 @@ impl GuardState {
             own && tokens.iter().all(|it| held.with(|state| state.check_grant(*it, now)).is_ok());
         let done = if whole {
             held.with(|state| tokens.iter().for_each(|token| state.stopped(*token)));
-            let done = Box::pin(held.revoke()).await;
+            // Before the lease ends: a release is no loss, and nothing is told to stop because of it.
             tokens.iter().for_each(|token| held.unlisten(*token));
-            done
+            Box::pin(held.revoke()).await
         } else {
             held.farewell(tokens).await
         };

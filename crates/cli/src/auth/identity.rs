@@ -46,7 +46,7 @@ pub(crate) struct InitArgs {
 /// Flags of `tenure auth disable`.
 #[derive(Args)]
 pub(crate) struct DisableArgs {
-    /// Every caller may do everything then, and that is meant
+    /// Every caller may then do everything but change access rules, and that is meant
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -207,7 +207,8 @@ pub(super) async fn status(cluster: &ConnectedCluster) -> Result<Exit, CliError>
     }
     let mut text = match status.enabled {
         true => "identity is enabled: every caller needs credentials\n".to_owned(),
-        false => "identity is disabled: every caller may do everything\n".to_owned(),
+        false => "identity is disabled: every caller may do everything but change access rules\n"
+            .to_owned(),
     };
     let mut line = |label: &str, words: String| text.push_str(&format!("{label:<9} {words}\n"));
     match status.principal.as_str() {
@@ -253,7 +254,9 @@ pub(super) async fn switch(cluster: &ConnectedCluster, enabled: bool) -> Result<
             output::out("identity is enabled: every caller needs credentials\n");
         }
         OutputFormat::Text => {
-            output::out("identity is disabled: every caller may do everything\n");
+            output::out(
+                "identity is disabled: every caller may do everything but change access rules\n",
+            );
         }
     }
     Ok(Exit::Done)

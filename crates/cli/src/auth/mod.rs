@@ -42,7 +42,7 @@ pub(crate) enum AuthCommand {
     /// Refused while no administrator could prove who it is afterwards: see `tenure auth init`.
     #[command(verbatim_doc_comment)]
     Enable(QuietArgs),
-    /// Require credentials no more: every caller may do everything then
+    /// Require credentials no more: every caller may then do everything but change access rules
     ///
     ///   tenure auth disable --yes
     #[command(verbatim_doc_comment)]

@@ -58,7 +58,7 @@ fn a_team_gets_its_own_key_which_is_rotated_and_revoked() {
     let status = ok(&member, &admin, &["auth", "status"]);
     assert_eq!(
         status,
-        "identity is disabled: every caller may do everything\n\
+        "identity is disabled: every caller may do everything but change access rules\n\
          you       principal `admin`\n\
          there are 1 role, 1 principal, 1 API key, 0 certificate rules, 0 issuers\n\
          quotas    -\n\

@@ -77,6 +77,26 @@ async fn what_late_work_returned_is_in_the_error() {
     assert_eq!(stopped.into_output(), None);
 }
 
+#[tokio::test]
+async fn a_release_cancels_nothing() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let lease = client.lease(LONG).await.unwrap();
+    // On a lease of its own, and on one that goes on.
+    for guard in [client.lock("own").await.unwrap(), lease.lock("shared").await.unwrap()] {
+        let name = guard.name().to_owned();
+        let stop = guard.cancellation();
+        let (tell, mut told) = tokio::sync::oneshot::channel();
+        stop.on_cancelled(move |lost| tell.send(lost.clone()).unwrap());
+        let mut standings = guard.standings();
+        guard.release().await.unwrap();
+        assert!(!stop.is_cancelled(), "{name}");
+        assert!(told.try_recv().is_err(), "{name}");
+        assert!(standings.changed().await.is_err(), "{name}: its standings end");
+        assert_eq!(*standings.borrow(), Standing::Valid, "{name}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocking_work_is_waited_for_and_keeps_the_lock_until_it_returns() {
     let member = Alone::start();

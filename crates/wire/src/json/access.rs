@@ -488,7 +488,7 @@ pub struct Can {
     pub role: String,
     /// The reason, as a sentence.
     pub why: String,
-    /// Whether identity is enabled. While it is not, every caller may do everything.
+    /// Whether identity is enabled. While it is not, every caller may do everything but change access rules.
     pub enabled: bool,
     /// The member that answers, and its revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
