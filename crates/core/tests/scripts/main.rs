@@ -14,6 +14,7 @@ mod draining;
 mod elections;
 mod exactly_once;
 mod exclusive;
+mod fairness;
 mod golden;
 mod golden_any;
 mod golden_hand_on;
