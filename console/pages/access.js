@@ -8,6 +8,12 @@ import { Badge, Command, Empty, Panel, Problem, Time } from '../parts/basic.js';
 const NEAR = 0.8;
 const COUNTED = ['leases', 'locks', 'places', 'keys', 'bytes'];
 
+/** The verbs of a rule, with the greatest priority of the requests that it permits. */
+function verbWords({ verbs, priority }) {
+  const urgent = (verb) => priority > 0 && (verb === 'acquire' || verb === 'elect');
+  return verbs.map((verb) => (urgent(verb) ? `${verb} (priorities up to ${priority})` : verb)).join(', ');
+}
+
 /** What a principal uses of what it may. */
 function Use({ used, quotas, defaults }) {
   const shown = COUNTED.map((field) => {
@@ -52,7 +58,7 @@ export function Access() {
     html`<${Panel} title="Roles" id="roles" aside=${html`<${Command} words=${['tenure', 'auth', 'role', 'list']} />`}>
       ${roles.data.roles.length
         ? html`<table><thead><tr><th>Role</th><th>Verbs</th><th>For names that begin with</th></tr></thead><tbody>
-          ${roles.data.roles.flatMap((role) => (role.rules.length ? role.rules : [{ verbs: [], prefix: '' }]).map((rule, index) => html`<tr key=${`${role.role} ${index}`}><td>${index === 0 && html`<strong>${role.role}</strong>`}</td><td>${rule.verbs.join(', ')}</td><td>${rule.prefix ? html`<code>${rule.prefix}</code>` : html`<span class="dim">anything: the cluster</span>`}</td></tr>`))}</tbody></table>`
+          ${roles.data.roles.flatMap((role) => (role.rules.length ? role.rules : [{ verbs: [], prefix: '' }]).map((rule, index) => html`<tr key=${`${role.role} ${index}`}><td>${index === 0 && html`<strong>${role.role}</strong>`}</td><td>${verbWords(rule)}</td><td>${rule.prefix ? html`<code>${rule.prefix}</code>` : html`<span class="dim">anything: the cluster</span>`}</td></tr>`))}</tbody></table>`
         : html`<${Empty}>No role.<//>`}
     <//>`}`;
 }

@@ -90,7 +90,9 @@ impl Exit {
                 | Refusal::Draining(_)
                 | Refusal::Superseded(_),
             ) => Self::NotAcquired,
-            Error::Refused(Refusal::Forbidden { .. }) => Self::NotAllowed,
+            Error::Refused(Refusal::Forbidden { .. } | Refusal::PriorityForbidden { .. }) => {
+                Self::NotAllowed
+            }
             Error::Unavailable | Error::Unreachable { .. } => Self::Unreachable,
             Error::Unknown { .. } => Self::Unknown,
             Error::Lost { .. } => Self::Lost,

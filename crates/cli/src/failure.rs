@@ -392,6 +392,14 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
             );
             failure.with("effect", "none").with("try", next)
         }
+        Refusal::PriorityForbidden { most, .. } => {
+            let next = match most {
+                0 => "without --priority; an administrator gives roles that permit priorities"
+                    .to_owned(),
+                most => format!("--priority {most}; an administrator gives roles that permit more"),
+            };
+            failure.with("effect", "none").with("try", next)
+        }
         Refusal::Quota { quota, bound, asked, setter, .. } => {
             let failure = match setter.as_deref().and_then(|it| Some((it, it.unix_ms?))) {
                 Some((setter, unix_ms)) => {

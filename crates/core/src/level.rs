@@ -65,3 +65,8 @@ pub const LEVEL_REOPENING: u16 = 14;
 /// The level from which on each owner has a share of the records of requests with an idempotency key, numbered requests
 /// count against the quota of bytes, and a compaction of the history is recorded and keeps the newest revisions.
 pub const LEVEL_FAIR_RECORDS: u16 = LEVEL_REOPENING;
+
+/// The level from which on a rule of a role may permit [priorities](crate::access::NewRule::priority), and the refusal
+/// of a priority tells the greatest one that is permitted. Below it the machine refuses such a rule as `Malformed`, and
+/// every priority requires `force`.
+pub const LEVEL_PRIORITY_RULES: u16 = 15;

@@ -29,7 +29,7 @@ use crate::state::tokens::GrantTokens;
 use crate::state::touched::TouchedLocks;
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = crate::request::LEVEL_REOPENING;
+pub const LEVEL_MAX: u16 = crate::request::LEVEL_PRIORITY_RULES;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better

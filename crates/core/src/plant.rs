@@ -102,6 +102,9 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("reopening_does_not_begin_again", &["Q2"]),
     ("compaction_keeps_nothing", &["W3"]),
     ("compaction_is_not_recorded", &["W3"]),
+    ("priority_of_a_rule_for_other_locks", &["A1"]),
+    ("priority_of_one_lock_is_enough", &["A1"]),
+    ("priority_of_rules_not_in_snapshot", &["S10", "A1"]),
 ];
 
 #[cfg(mutants)]

@@ -39,6 +39,14 @@ pub enum NodeFailure {
         /// The verb that it lacks. A member of an older version does not say.
         verb: Option<Verb>,
     },
+    /// The caller may not use this priority.
+    #[error("a priority of at most {most} is permitted, not {asked}")]
+    PriorityForbidden {
+        /// The priority of the request.
+        asked: u8,
+        /// The greatest one that the caller may use for all locks of the request.
+        most: u8,
+    },
     /// The member is stopping, or has stopped.
     #[error("the member is stopping")]
     Stopping,
@@ -68,6 +76,7 @@ impl NodeFailure {
             | NodeFailure::Overloaded
             | NodeFailure::TooLarge { .. }
             | NodeFailure::Forbidden { .. }
+            | NodeFailure::PriorityForbidden { .. }
             | NodeFailure::Stopping => Effect::None,
         }
     }
@@ -94,6 +103,7 @@ impl NodeFailure {
             | NodeFailure::Overloaded
             | NodeFailure::TooLarge { .. }
             | NodeFailure::Forbidden { .. }
+            | NodeFailure::PriorityForbidden { .. }
             | NodeFailure::Stopping
             | NodeFailure::Unknown => false,
         }

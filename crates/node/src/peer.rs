@@ -26,13 +26,18 @@ const ANNOUNCE: u8 = 0xca;
 /// An admin request with the principal that wants it. Read by members that know level 3.
 const ADMIN_BY: u8 = 0xcc;
 
-/// The level from which on members read [`COMMANDS_WITHIN`] and all kinds of failures but [`FORBIDDEN_VERB`].
+/// The level from which on members read [`COMMANDS_WITHIN`] and all kinds of failures but [`FORBIDDEN_VERB`] and
+/// [`FORBIDDEN_PRIORITY`].
 pub(crate) const WITHIN_LEVEL: u16 = 2;
 /// The level from which on members read [`ADMIN_BY`] and [`FORBIDDEN_VERB`].
 pub(crate) const PRINCIPAL_LEVEL: u16 = tenure_core::request::LEVEL_ACCESS;
+/// The level from which on members read [`FORBIDDEN_PRIORITY`].
+const PRIORITY_LEVEL: u16 = tenure_core::request::LEVEL_PRIORITY_RULES;
 
 /// The kind of a failure that names the missing verb.
 const FORBIDDEN_VERB: u8 = 10;
+/// The kind of a failure that names the greatest permitted priority.
+const FORBIDDEN_PRIORITY: u8 = 11;
 
 /// A message from one member to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -302,6 +307,11 @@ fn put_failure(out: &mut Vec<u8>, failure: NodeFailure) {
             out.put_u8(FORBIDDEN_VERB);
             out.put_u8(verb as u8);
         }
+        NodeFailure::PriorityForbidden { asked, most } => {
+            out.put_u8(FORBIDDEN_PRIORITY);
+            out.put_u8(asked);
+            out.put_u8(most);
+        }
         NodeFailure::Stopping => out.put_u8(7),
         NodeFailure::NoLeader => out.put_u8(8),
         NodeFailure::NotLeader { leader } => {
@@ -325,6 +335,10 @@ fn get_failure(kind: u8, bytes: &mut Bytes) -> Option<NodeFailure> {
         FORBIDDEN_VERB => {
             NodeFailure::Forbidden { verb: Some(Verb::from_number(bytes.try_get_u8().ok()?)?) }
         }
+        FORBIDDEN_PRIORITY => NodeFailure::PriorityForbidden {
+            asked: bytes.try_get_u8().ok()?,
+            most: bytes.try_get_u8().ok()?,
+        },
         _ => return None,
     })
 }
@@ -332,6 +346,14 @@ fn get_failure(kind: u8, bytes: &mut Bytes) -> Option<NodeFailure> {
 /// The failure as a member that knows the rules up to this level can decode it. No translation claims an effect that
 /// the original does not.
 pub(crate) fn failure_for(level: u16, failure: NodeFailure) -> NodeFailure {
+    if level >= PRIORITY_LEVEL {
+        return failure;
+    }
+    let failure = match failure {
+        // The verb with which every priority is permitted.
+        NodeFailure::PriorityForbidden { .. } => NodeFailure::Forbidden { verb: Some(Verb::Force) },
+        other => other,
+    };
     if level >= PRINCIPAL_LEVEL {
         return failure;
     }
@@ -343,9 +365,10 @@ pub(crate) fn failure_for(level: u16, failure: NodeFailure) -> NodeFailure {
     }
     match failure {
         NodeFailure::Unknown | NodeFailure::Rejected(_) | NodeFailure::TooLarge { .. } => failure,
-        NodeFailure::Expired | NodeFailure::Overloaded | NodeFailure::Forbidden { .. } => {
-            NodeFailure::Rejected(RejectReason::Busy)
-        }
+        NodeFailure::Expired
+        | NodeFailure::Overloaded
+        | NodeFailure::Forbidden { .. }
+        | NodeFailure::PriorityForbidden { .. } => NodeFailure::Rejected(RejectReason::Busy),
         NodeFailure::Stopping | NodeFailure::NoLeader => {
             NodeFailure::Rejected(RejectReason::NotLeader { leader: None })
         }
@@ -456,6 +479,7 @@ mod tests {
                 NodeFailure::Overloaded,
                 NodeFailure::Forbidden { verb: None },
                 NodeFailure::Forbidden { verb: Some(Verb::Operate) },
+                NodeFailure::PriorityForbidden { asked: 7, most: 3 },
                 NodeFailure::Stopping,
                 NodeFailure::NoLeader,
                 NodeFailure::NotLeader { leader: id(4) },
@@ -511,6 +535,7 @@ mod tests {
         for failure in [
             NodeFailure::Expired,
             NodeFailure::Forbidden { verb: Some(Verb::Operate) },
+            NodeFailure::PriorityForbidden { asked: 7, most: 3 },
             NodeFailure::Stopping,
             NodeFailure::NoLeader,
         ] {
@@ -521,5 +546,9 @@ mod tests {
         let forbidden = NodeFailure::Forbidden { verb: Some(Verb::Operate) };
         assert_eq!(failure_for(2, forbidden), NodeFailure::Forbidden { verb: None });
         assert_eq!(failure_for(3, forbidden), forbidden);
+        let urgent = NodeFailure::PriorityForbidden { asked: 7, most: 3 };
+        let force = NodeFailure::Forbidden { verb: Some(Verb::Force) };
+        assert_eq!([3, 14].map(|level| failure_for(level, urgent)), [force; 2]);
+        assert_eq!(failure_for(15, urgent), urgent);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_core::access::{Access, MEMBER, MEMBER_FOR, acting, required};
+use tenure_core::access::{Access, MEMBER, MEMBER_FOR, Missing, acting, required};
 use tenure_core::request::{Command, LEVEL_RECORDS};
 use tenure_types::Verb;
 
@@ -92,11 +92,16 @@ pub fn authorise<'a>(
     } else {
         reserved(principal, action)
     };
-    missing.map_or(Ok(()), |verb| Err(NodeFailure::Forbidden { verb: Some(verb) }))
+    missing.map_or(Ok(()), |missing| {
+        Err(match missing {
+            Missing::Verb(verb) => NodeFailure::Forbidden { verb: Some(verb) },
+            Missing::Priority { asked, most } => NodeFailure::PriorityForbidden { asked, most },
+        })
+    })
 }
 
-/// The verb that a principal lacks, once identity is enabled.
-fn missing(access: &Access, principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
+/// What a principal lacks, once identity is enabled.
+fn missing(access: &Access, principal: &str, action: PrincipalAction<'_>) -> Option<Missing> {
     let (allowed, verb) = match action {
         PrincipalAction::Command(command) => {
             return access.check(principal, required(command)).err();
@@ -106,11 +111,11 @@ fn missing(access: &Access, principal: &str, action: PrincipalAction<'_>) -> Opt
         PrincipalAction::Name(verb, name) => (access.may(principal, verb, name), verb),
         PrincipalAction::Below(verb, prefix) => (access.may_below(principal, verb, prefix), verb),
     };
-    (!allowed).then_some(verb)
+    (!allowed).then_some(Missing::Verb(verb))
 }
 
 /// The verb that a principal lacks if the action writes one of the cluster's own keys.
-fn reserved(principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
+fn reserved(principal: &str, action: PrincipalAction<'_>) -> Option<Missing> {
     let command = match action {
         PrincipalAction::Command(command) => command,
         PrincipalAction::Enter | PrincipalAction::Name(..) | PrincipalAction::Below(..) => {
@@ -143,7 +148,8 @@ fn reserved(principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
         | Command::HandOn { .. }
         | Command::Resize { .. } => return None,
     };
-    (key.starts_with(directory::RESERVED) && principal != MEMBER).then_some(Verb::Keys)
+    let is_foreign = key.starts_with(directory::RESERVED) && principal != MEMBER;
+    is_foreign.then_some(Missing::Verb(Verb::Keys))
 }
 
 #[cfg(test)]
@@ -161,7 +167,11 @@ mod tests {
     /// The rules with identity enabled: ana may acquire and read below `a/`, olga may operate the cluster.
     fn teams() -> Access {
         let mut access = Access::default();
-        let rule = |verbs: &[Verb], prefix| NewRule { verbs: VerbSet::from_verbs(verbs), prefix };
+        let rule = |verbs: &[Verb], prefix| NewRule {
+            verbs: VerbSet::from_verbs(verbs),
+            prefix,
+            priority: 0,
+        };
         for (name, rules) in [
             ("a", vec![rule(&[Verb::Acquire, Verb::Read], "a/")]),
             ("ops", vec![rule(&[Verb::Operate], "")]),

@@ -170,7 +170,7 @@ impl World {
 
     /// From now on callers need an identity, and olga may do this everywhere.
     fn let_olga(&mut self, leader: usize, verb: Verb) {
-        let rules = vec![NewRule { verbs: VerbSet::from_verbs(&[verb]), prefix: "" }];
+        let rules = vec![NewRule { verbs: VerbSet::from_verbs(&[verb]), prefix: "", priority: 0 }];
         let (roles, quotas) = (vec!["some"], Quotas::default());
         let olga = NewPrincipal { name: "olga", enabled: true, roles, quotas };
         let commands = [

@@ -287,7 +287,7 @@ fn a_cluster_below_level_3_names_the_command_that_raises_it() {
     assert_eq!(client.get("/v1/access").ok()["level"], 2);
     let rules = json!({"rules": [{"verbs": ["read"], "prefix": ""}]});
     let refused = put(&client, "/v1/access/roles/r", &rules).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 15"), "{refused}");
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_cluster_below_level_6_refuses_a_min_hold_and_names_the_command_that_raises_
     let lease = client.lease(60_000);
     let ask = json!({"lease": lease, "min_hold_ms": 1_000});
     let refused = client.post("/v1/locks/hourly", &ask).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 15"), "{refused}");
     client.lock("hourly", &lease);
 }
 
@@ -312,7 +312,7 @@ fn a_cluster_below_level_8_knows_no_priorities_and_names_the_command_that_raises
     let lease = client.lease(60_000);
     let ask = json!({"lease": lease, "priority": 1});
     let refused = client.post("/v1/locks/jobs", &ask).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 15"), "{refused}");
     client.lock("jobs", &lease);
 }
 
@@ -325,7 +325,7 @@ fn a_cluster_below_level_11_grants_one_slot_at_a_time_and_sets_no_size() {
     let lease = client.lease(60_000);
     let ask = json!({"lease": lease, "slots": 4, "take": 2});
     let refused = client.post("/v1/locks/pool", &ask).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 15"), "{refused}");
     let size = json!({"slots": 3});
     client.json("PUT", "/v1/semaphores/pool", &[], &size).refused(409, "LEVEL_TOO_LOW");
 }
@@ -339,7 +339,7 @@ fn a_cluster_below_level_9_takes_no_promise_and_no_report_of_progress() {
     let lease = client.lease(60_000);
     let ask = json!({"lease": lease, "progress_within_ms": 1_000});
     let refused = client.post("/v1/locks/copy", &ask).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 15"), "{refused}");
     let token = client.lock("copy", &lease);
     let report = json!({"lease": lease, "token": token, "progress": "1"});
     client.json("PATCH", "/v1/locks/copy", &[], &report).refused(409, "LEVEL_TOO_LOW");
@@ -367,7 +367,7 @@ fn a_cluster_below_level_7_drains_nothing_and_names_the_command_that_raises_it()
     let client = Client::new(alone.running.clients, "ana");
     let drain = json!({"prefix": "db/", "reason": "new disks"});
     let refused = client.post("/v1/drains", &drain).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 14"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 15"), "{refused}");
     assert_eq!(client.get("/v1/drains").ok()["drains"], json!([]));
 }
 
@@ -401,7 +401,7 @@ async fn can_tells_by_which_role_or_what_is_missing() {
     ];
     for (principal, verb, name, allowed, why) in asked {
         let [principal, verb, name] = [principal, verb, name].map(str::to_owned);
-        let ask = v1::CanRequest { principal, verb, name };
+        let ask = v1::CanRequest { principal, verb, name, priority: 0 };
         let answer = access.can(ask.clone()).await.unwrap().into_inner();
         assert_eq!(answer.allowed, allowed, "{ask:?}: {answer:?}");
         assert!(answer.why.contains(why), "{ask:?}: {answer:?}");
@@ -468,4 +468,62 @@ fn enabling_a_principal_keeps_what_another_call_changes_at_the_same_time() {
         }
     });
     assert_eq!(client.get(path).ok()["enabled"], false, "the last word of the other");
+}
+
+#[test]
+fn a_rule_may_permit_priorities_and_check_tells_which() {
+    let (_alone, client) = member();
+    let rules = json!({"rules": [
+        {"verbs": ["acquire", "read"], "prefix": "deploy/", "priority": 3},
+        {"verbs": ["read"], "prefix": ""},
+    ]});
+    put(&client, "/v1/access/roles/deployer", &rules).ok();
+    let listed = client.get("/v1/access/roles").ok();
+    let rules = &listed["roles"][0]["rules"];
+    assert_eq!(
+        *rules,
+        json!([
+            {"verbs": ["read", "acquire"], "prefix": "deploy/", "priority": 3},
+            {"verbs": ["read"], "prefix": ""},
+        ])
+    );
+    // Its version tells the priority apart.
+    let version = listed["roles"][0]["version"].clone();
+    let other = json!({"rules": [
+        {"verbs": ["acquire", "read"], "prefix": "deploy/", "priority": 4},
+        {"verbs": ["read"], "prefix": ""},
+    ]});
+    put(&client, "/v1/access/roles/other", &other).ok();
+    assert_ne!(client.get("/v1/access/roles").ok()["roles"][1]["version"], version);
+
+    put(&client, "/v1/access/principals/bot", &json!({"roles": ["deployer"]})).ok();
+    let can = |query: &str| client.get(&format!("/v1/access/can?principal=bot&{query}")).ok();
+    let plain = can("verb=acquire&name=deploy/web");
+    assert_eq!((&plain["allowed"], &plain["priority_max"]), (&json!(true), &json!(3)));
+    let within = can("verb=acquire&name=deploy/web&priority=3");
+    assert_eq!((&within["allowed"], &within["role"]), (&json!(true), &json!("deployer")));
+    let beyond = can("verb=acquire&name=deploy/web&priority=4");
+    let why = "its roles permit `acquire` with priorities up to 3 for this name, not 4";
+    assert_eq!((&beyond["allowed"], &beyond["why"]), (&json!(false), &json!(why)));
+    assert_eq!(can("verb=acquire&name=other&priority=1")["allowed"], false);
+    let absurd = client.get("/v1/access/can?principal=bot&verb=read&name=x&priority=1");
+    absurd.refused(400, "INVALID_FIELD");
+
+    for (verbs, priority) in [(json!(["acquire"]), 10), (json!(["read", "force"]), 1)] {
+        let rules = json!({"rules": [{"verbs": verbs, "prefix": "", "priority": priority}]});
+        put(&client, "/v1/access/roles/wrong", &rules).refused(400, "INVALID_FIELD");
+    }
+}
+
+#[test]
+fn a_cluster_below_level_15_has_no_rules_that_permit_priorities() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ServerSettings { level_known: 14, ..settings(dir.path()) };
+    let alone = Alone::run(dir, settings);
+    let client = Client::administrator(alone.running.clients, "ana", &alone.data());
+    let rules =
+        |priority| json!({"rules": [{"verbs": ["acquire"], "prefix": "", "priority": priority}]});
+    let refused = put(&client, "/v1/access/roles/r", &rules(1)).refused(409, "LEVEL_TOO_LOW");
+    assert!(refused.to_string().contains("tenure cluster raise-level 15"), "{refused}");
+    put(&client, "/v1/access/roles/r", &rules(0)).ok();
 }

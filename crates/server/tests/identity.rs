@@ -93,7 +93,7 @@ impl IdentityMember {
         let all = Verb::ALL.into_iter().fold(VerbSet::default(), VerbSet::with);
         let one = VerbSet::default().with(Verb::Acquire);
         for (name, verbs) in [("everything", all), ("worker", one)] {
-            let rules = vec![NewRule { verbs, prefix: "" }];
+            let rules = vec![NewRule { verbs, prefix: "", priority: 0 }];
             stage.change(&AccessChange::PutRole { name, rules });
         }
         stage.principal("ana", "everything", true);

@@ -74,7 +74,7 @@ impl PermissionMember {
     }
 
     fn role(&self, name: &str, verbs: &[Verb], prefix: &str) {
-        let rules = vec![NewRule { verbs: VerbSet::from_verbs(verbs), prefix }];
+        let rules = vec![NewRule { verbs: VerbSet::from_verbs(verbs), prefix, priority: 0 }];
         self.change(&AccessChange::PutRole { name, rules });
     }
 
@@ -563,4 +563,31 @@ async fn no_listed_call_is_served_without_credentials() {
         let path = path.replace(['{', '}'], "");
         stage.http.ask(&verb, &path, &[], b"").refused(401, "UNAUTHENTICATED");
     }
+}
+
+#[test]
+fn a_priority_beyond_the_roles_is_refused_with_the_greatest_that_is_permitted() {
+    let stage = PermissionMember::new();
+    let verbs = VerbSet::from_verbs(&[Verb::Acquire, Verb::Elect, Verb::Read]);
+    let rules = vec![NewRule { verbs, prefix: "deploy/", priority: 3 }];
+    stage.change(&AccessChange::PutRole { name: "deployer", rules });
+    stage.role("forcer", &[Verb::Acquire, Verb::Force], "");
+    let bot = stage.principal("bot", ["deployer"]);
+    let olga = stage.principal("olga", ["forcer"]);
+    let lease = stage.lease(&bot, "bot");
+    let ask = |key: &Key, lock: &str, lease: &str, priority: u32| {
+        let body = json!({"lease": lease, "priority": priority});
+        stage.post(key, &format!("/v1/locks/{lock}"), &body)
+    };
+    let refused = ask(&bot, "deploy/web", &lease, 4).refused(403, "PERMISSION_DENIED");
+    let fields = ["limit", "asked", "bound"].map(|field| refused[field].clone());
+    assert_eq!(fields, [json!("force"), json!(4), json!(3)], "{refused}");
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("priority 4 is not permitted"), "{refused}");
+    assert!(message.contains("up to 3"), "{refused}");
+    ask(&bot, "deploy/web", &lease, 3).ok();
+    // The verb of the request decides, not the priority.
+    denied(&ask(&bot, "other", &lease, 1), "acquire");
+    let lease = stage.lease(&olga, "olga");
+    ask(&olga, "deploy/db", &lease, 9).ok();
 }

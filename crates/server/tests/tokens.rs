@@ -77,7 +77,7 @@ impl TokenMember {
     fn admit(&self, principals: &[&str]) {
         let verbs = [Verb::Read, Verb::Acquire, Verb::Sign];
         let verbs = verbs.into_iter().fold(VerbSet::default(), VerbSet::with);
-        let rules = vec![NewRule { verbs, prefix: "jobs/" }];
+        let rules = vec![NewRule { verbs, prefix: "jobs/", priority: 0 }];
         self.change(AccessChange::PutRole { name: "worker", rules });
         for name in principals {
             let (roles, quotas) = (vec!["worker"], Quotas::default());

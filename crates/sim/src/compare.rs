@@ -42,7 +42,7 @@ pub fn outcomes(
 /// Compares the refusals that one rule alone explains. This comes before the events, which such a refusal changes too.
 pub fn refusals(machine: &Effects, model: &Effects) -> CheckResult {
     let invariant = |outcome: &Outcome| match outcome.result {
-        Err(Refusal::Forbidden { .. }) => Some("A1"),
+        Err(Refusal::Forbidden { .. } | Refusal::PriorityForbidden { .. }) => Some("A1"),
         Err(Refusal::Quota { .. }) => Some("A4"),
         Err(Refusal::Deadlock { .. }) => Some("Q4"),
         Err(Refusal::Limit { limit: Limit::Requests | Limit::RequestBytes, .. }) => Some("S7"),
@@ -177,7 +177,8 @@ fn outcome_invariant(
         return "S7";
     }
     match (&machine.result, &model.result) {
-        (Err(Refusal::Forbidden { .. }), _) | (_, Err(Refusal::Forbidden { .. })) => "A1",
+        (Err(Refusal::Forbidden { .. } | Refusal::PriorityForbidden { .. }), _)
+        | (_, Err(Refusal::Forbidden { .. } | Refusal::PriorityForbidden { .. })) => "A1",
         (Err(Refusal::Quota { .. }), _) | (_, Err(Refusal::Quota { .. })) => "A4",
         (Err(Refusal::Deadlock { .. }), _) | (_, Err(Refusal::Deadlock { .. })) => "Q4",
         // One of them considers a lease live that the other considers ended.

@@ -42,7 +42,7 @@ const ANSWERS: [&str; 25] = [
     "Resized",
 ];
 
-const REFUSALS: [&str; 38] = [
+const REFUSALS: [&str; 39] = [
     "NotLeader",
     "Malformed",
     "InvalidLevel",
@@ -73,6 +73,7 @@ const REFUSALS: [&str; 38] = [
     "Quiet",
     "FutureRevision",
     "Forbidden",
+    "PriorityForbidden",
     "Quota",
     "AccessFull",
     "PrincipalNotFound",
@@ -240,6 +241,7 @@ fn refusal_name(refusal: &Refusal) -> &'static str {
         Refusal::Quiet { .. } => "Quiet",
         Refusal::FutureRevision { .. } => "FutureRevision",
         Refusal::Forbidden { .. } => "Forbidden",
+        Refusal::PriorityForbidden { .. } => "PriorityForbidden",
         Refusal::Quota { .. } => "Quota",
         Refusal::AccessFull { .. } => "AccessFull",
         Refusal::PrincipalNotFound => "PrincipalNotFound",

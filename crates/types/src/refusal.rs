@@ -215,6 +215,16 @@ pub enum Refusal {
         /// The verb that the command needs.
         verb: Verb,
     },
+    /// The principal may not use such a priority for these locks.
+    #[error(
+        "priority {asked} is not permitted: the roles of the principal allow up to {most} for this"
+    )]
+    PriorityForbidden {
+        /// The priority of the request.
+        asked: u8,
+        /// The greatest priority that the principal may use for all locks of the request.
+        most: u8,
+    },
     /// A quota of the principal would be exceeded.
     #[error(
         "the quota `{}` of the principal is {bound}{}, asked for {asked}",
@@ -418,7 +428,7 @@ impl Refusal {
             Refusal::TokensExhausted => "TOKENS_EXHAUSTED",
             Refusal::Quiet { .. } => "QUIET",
             Refusal::FutureRevision { .. } => "FUTURE_REVISION",
-            Refusal::Forbidden { .. } => "FORBIDDEN",
+            Refusal::Forbidden { .. } | Refusal::PriorityForbidden { .. } => "FORBIDDEN",
             Refusal::Quota { .. } => "QUOTA_EXCEEDED",
             Refusal::AccessFull { .. } => "ACCESS_FULL",
             Refusal::PrincipalNotFound => "PRINCIPAL_NOT_FOUND",
@@ -476,6 +486,9 @@ impl Refusal {
             Refusal::Quiet { .. } => "wait in the queue",
             Refusal::FutureRevision { .. } => "name a revision that exists",
             Refusal::Forbidden { .. } => "ask an administrator for the verb that is named",
+            Refusal::PriorityForbidden { .. } => {
+                "use a priority that is permitted, or ask an administrator for a greater one"
+            }
             Refusal::Quota { .. } => "give something back, or ask an administrator for more",
             Refusal::AccessFull { .. } => "delete what is not needed",
             Refusal::PrincipalNotFound => "create the principal first",

@@ -597,6 +597,8 @@ pub struct AccessRule {
     pub verbs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "2")]
     pub prefix: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub priority: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AccessRole {
@@ -721,6 +723,8 @@ pub struct CanRequest {
     pub verb: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub priority: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CanResponse {
@@ -736,6 +740,8 @@ pub struct CanResponse {
     pub why: ::prost::alloc::string::String,
     #[prost(bool, tag = "6")]
     pub enabled: bool,
+    #[prost(uint32, tag = "7")]
+    pub priority_max: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListRolesRequest {

@@ -1,6 +1,6 @@
 //! Defines the errors that are not refusals of the machine, and their reasons.
 
-use tenure_types::{Quota, QuotaOrigin, QuotaSetter, QuotaSource, Revision};
+use tenure_types::{Quota, QuotaOrigin, QuotaSetter, QuotaSource, Refusal, Revision};
 
 use crate::{convert, reason, v1};
 
@@ -130,6 +130,14 @@ pub enum Failure {
     PermissionDenied {
         /// The permission that the call needs.
         verb: &'static str,
+    },
+    /// The principal may not use this priority.
+    #[error("not allowed: {}", Refusal::PriorityForbidden { asked: *asked, most: *most })]
+    PriorityDenied {
+        /// The priority of the request.
+        asked: u8,
+        /// The greatest one that the principal may use for all locks of the request.
+        most: u8,
     },
     /// The member's disk is full.
     #[error("the member's disk is full")]
@@ -266,7 +274,7 @@ impl Failure {
             Self::UnknownVerb { .. } => "UNKNOWN_VERB",
             Self::HostNotAllowed => "HOST_NOT_ALLOWED",
             Self::Unauthenticated | Self::CredentialsRejected { .. } => "UNAUTHENTICATED",
-            Self::PermissionDenied { .. } => "PERMISSION_DENIED",
+            Self::PermissionDenied { .. } | Self::PriorityDenied { .. } => "PERMISSION_DENIED",
             Self::DiskFull => "DISK_FULL",
             Self::ShuttingDown => "SHUTTING_DOWN",
             Self::Corrupt => "CORRUPT",
@@ -323,6 +331,7 @@ impl Failure {
             Self::Unauthenticated,
             Self::CredentialsRejected { problem: "the API key has expired" },
             Self::PermissionDenied { verb: "acquire" },
+            Self::PriorityDenied { asked: 7, most: 3 },
             Self::DiskFull,
             Self::ShuttingDown,
             Self::Corrupt,
@@ -379,6 +388,11 @@ impl From<&Failure> for v1::Error {
                 error.least = u64::from(*set_by == QuotaSource::Principal);
                 crate::refusal::put_setter(&mut error, setter.as_deref());
                 error.retry_after_ms = *retry_after_ms;
+            }
+            Failure::PriorityDenied { asked, most } => {
+                crate::refusal::forbid_priority(&mut error, *asked, *most);
+                let refusal = Refusal::PriorityForbidden { asked: *asked, most: *most };
+                refusal.advice().clone_into(&mut error.next);
             }
             Failure::InvalidField { field, .. } => (*field).clone_into(&mut error.limit),
             Failure::WaitTooLong { left_ms } => {

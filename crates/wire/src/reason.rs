@@ -303,7 +303,7 @@ pub const TABLE: &[Row] = rows! {
         "upgrade and start that member, then raise the feature level";
     "LEVEL_TOO_LOW" FailedPrecondition 409 Frame None No,
         "the cluster is below the feature level that the call needs",
-        "tenure cluster raise-level 14";
+        "tenure cluster raise-level 15";
     "NO_ADMINISTRATOR" FailedPrecondition 409 Frame None No,
         "identity was to be enabled, and no administrator could prove who it is then",
         "tenure auth init --data-dir DIR, on the machine of a member";
@@ -414,7 +414,7 @@ mod tests {
                         | Limit::HistoryBytes
                         | Limit::EndsPerEntry,
                     ..
-                }
+                } | Refusal::PriorityForbidden { .. }
             );
             assert!(shared || row.advice == refusal.advice(), "{}", row.reason);
         }

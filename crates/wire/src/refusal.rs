@@ -67,6 +67,7 @@ fn details(refusal: &Refusal, error: &mut v1::Error) {
         }
         // The verb and the quota are in fields that errors of the APIs use for the same.
         Refusal::Forbidden { verb } => verb.name().clone_into(&mut error.limit),
+        Refusal::PriorityForbidden { asked, most } => forbid_priority(error, *asked, *most),
         Refusal::Quota { quota, set_by, bound, asked, setter } => {
             quota.name().clone_into(&mut error.limit);
             error.bound = *bound;
@@ -174,6 +175,11 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
             asked: Revision(error.asked),
             newest: convert::revision_from(error.revision?)?,
         },
+        // Only a refusal of a priority has a value that was asked for.
+        "FORBIDDEN" if error.asked > 0 => Refusal::PriorityForbidden {
+            asked: u8::try_from(error.asked).ok()?,
+            most: u8::try_from(error.bound).ok()?,
+        },
         "FORBIDDEN" => Refusal::Forbidden { verb: Verb::from_name(&error.limit)? },
         "QUOTA_EXCEEDED" => Refusal::Quota {
             quota: Quota::from_name(&error.limit)?,
@@ -201,6 +207,13 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
         })),
         _ => return None,
     })
+}
+
+/// Writes which priority is not permitted. The verb is the one with which every priority is: a client that does not know
+/// the other fields shows it.
+pub(crate) fn forbid_priority(error: &mut v1::Error, asked: u8, most: u8) {
+    Verb::Force.name().clone_into(&mut error.limit);
+    (error.asked, error.bound) = (asked.into(), most.into());
 }
 
 /// Writes who set a quota into the details of an error.
@@ -290,6 +303,7 @@ pub(crate) mod tests {
         all.push(draining("dep", Some("ops@host"), "new disks"));
         all.push(draining("", None, ""));
         all.extend(Verb::ALL.into_iter().map(|verb| Refusal::Forbidden { verb }));
+        all.extend([0, 3].map(|most| Refusal::PriorityForbidden { asked: 7, most }));
         let setter = |principal: Option<&str>, unix_ms| {
             let principal = principal.map(|name| Name::new(name).unwrap());
             Some(Box::new(QuotaSetter { principal, unix_ms }))

@@ -63,6 +63,10 @@ pub(crate) struct CanArgs {
     verb: String,
     /// The name of a lock, key or election [default: the cluster itself]
     name: Option<String>,
+    /// With acquire or elect: with this priority, 0 to 9
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=9))]
+    priority: u32,
     #[command(flatten)]
     pub(crate) connection: QuietArgs,
 }
@@ -164,7 +168,7 @@ async fn make_administrator(
     flags: &InitArgs,
 ) -> Result<Exit, CliError> {
     let verbs = Verb::ALL.map(|verb| verb.name().to_owned()).to_vec();
-    let rules = vec![v1::AccessRule { verbs, prefix: String::new() }];
+    let rules = vec![v1::AccessRule { verbs, ..Default::default() }];
     let role = Some(v1::AccessRole { role: ROLE.to_owned(), rules, ..Default::default() });
     let put = v1::PutRoleRequest { role, ..Default::default() };
     change(cluster, async |channel| AccessServiceClient::new(channel).put_role(put.clone()).await)
@@ -278,6 +282,7 @@ pub(super) async fn can(cluster: &ConnectedCluster, flags: &CanArgs) -> Result<E
         principal: if own { String::new() } else { flags.principal.clone() },
         verb: flags.verb.clone(),
         name: flags.name.clone().unwrap_or_default(),
+        priority: flags.priority,
     };
     let asked = async |channel| AccessServiceClient::new(channel).can(ask.clone()).await;
     let answer = cluster.client.question(asked).await?;

@@ -51,6 +51,7 @@ pub(crate) enum AuthCommand {
     ///
     ///   tenure auth can alice acquire jobs/7      may alice take this lock?
     ///   tenure auth can - acquire jobs/7          may you, with your key?
+    ///   tenure auth can alice acquire jobs/7 --priority 5
     ///   tenure auth can alice administer          without a name: the cluster itself
     ///
     /// Ends with 0 for yes and 1 for no.

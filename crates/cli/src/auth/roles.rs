@@ -17,6 +17,8 @@ use crate::print_args::{ConnectionOptions, ListArgs, QuietArgs};
 
 /// The word for every verb.
 const ALL: &str = "all";
+/// The greatest priority of a request.
+const PRIORITY_MAX: u32 = 9;
 
 /// What can be done with roles.
 #[derive(Subcommand)]
@@ -24,10 +26,12 @@ pub(crate) enum RoleCommand {
     /// Create a role, or replace its rules
     ///
     ///   tenure auth role put team-a --allow read,acquire,keys:team-a/        names that begin with team-a/
+    ///   tenure auth role put deployer --allow acquire@3:deploy/              with priorities up to 3
     ///   tenure auth role put watcher --allow read,observe:                   every name
     ///   tenure auth role put operator --allow read,observe,force,operate:    and the cluster itself
     ///
-    /// Verbs: read, acquire, keys, elect, observe, sign, force, operate, administer, or all.
+    /// Verbs: read, acquire, keys, elect, observe, sign, force, operate, administer, or all. acquire and elect permit
+    /// requests without a priority, acquire@3 and elect@3 those with priorities up to 3, force those with every priority.
     #[command(verbatim_doc_comment)]
     Put(RolePutArgs),
     /// List roles and their rules
@@ -76,7 +80,7 @@ impl RoleCommand {
     }
 }
 
-/// Parses `read,acquire:team-a/`.
+/// Parses `read,acquire@3:team-a/`.
 fn parse_rule(text: &str) -> Result<v1::AccessRule, String> {
     let Some((verbs, prefix)) = text.split_once(':') else {
         let are_verbs = text.split(',').all(|it| it == ALL || Verb::from_name(it).is_some());
@@ -90,13 +94,45 @@ fn parse_rule(text: &str) -> Result<v1::AccessRule, String> {
         return Err(format!("a prefix needs no `*`; try {verbs}:{before}"));
     }
     let known = || Verb::ALL.map(Verb::name).join(", ");
-    let verb = |name: &str| match (Verb::from_name(name), name) {
-        (_, ALL) => Ok(Verb::ALL.map(|verb| verb.name().to_owned()).to_vec()),
-        (Some(verb), _) => Ok(vec![verb.name().to_owned()]),
-        (None, _) => Err(format!("there is no verb `{name}`; there are {} and {ALL}", known())),
-    };
-    let verbs: Vec<Vec<String>> = verbs.split(',').map(verb).collect::<Result<_, _>>()?;
-    Ok(v1::AccessRule { verbs: verbs.concat(), prefix: prefix.to_owned() })
+    let (mut names, mut priorities) = (Vec::new(), Vec::new());
+    for word in verbs.split(',') {
+        let (name, priority) = match word.split_once('@') {
+            Some((name, priority)) => (name, Some(priority)),
+            None => (word, None),
+        };
+        match (Verb::from_name(name), name) {
+            (_, ALL) => names.extend(Verb::ALL.map(|verb| verb.name().to_owned())),
+            (Some(verb), _) => names.push(verb.name().to_owned()),
+            (None, _) => {
+                return Err(format!("there is no verb `{name}`; there are {} and {ALL}", known()));
+            }
+        }
+        match (name, priority) {
+            ("acquire" | "elect", priority) => priorities.push(parse_priority(name, priority)?),
+            (ALL, Some(_)) => {
+                return Err(format!("`{ALL}` permits every priority; try {ALL}:{prefix}"));
+            }
+            (_, Some(_)) => {
+                return Err(format!("only acquire and elect have a priority, not `{name}`"));
+            }
+            (_, None) => {}
+        }
+    }
+    let priority = priorities.first().copied().unwrap_or(0);
+    if priorities.iter().any(|other| *other != priority) {
+        return Err(
+            "acquire and elect of one rule have one priority; try an --allow for each".to_owned()
+        );
+    }
+    Ok(v1::AccessRule { verbs: names, prefix: prefix.to_owned(), priority })
+}
+
+/// Parses what follows the `@` of `acquire@3`.
+fn parse_priority(verb: &str, text: Option<&str>) -> Result<u32, String> {
+    let Some(text) = text else { return Ok(0) };
+    let number = text.parse().ok().filter(|number| *number <= PRIORITY_MAX);
+    number
+        .ok_or_else(|| format!("`{text}` is no priority; try {verb}@{PRIORITY_MAX}, the greatest"))
 }
 
 /// Runs one of these subcommands.
@@ -162,7 +198,7 @@ async fn list(cluster: &ConnectedCluster) -> Result<(), CliError> {
             let rows = |table: &mut Table| {
                 for (at, rule) in role.rules.iter().enumerate() {
                     let name = if at == 0 { role.role.clone() } else { String::new() };
-                    table.row([name, verb_words(&rule.verbs), name_words(&rule.prefix)]);
+                    table.row([name, verb_words(rule), name_words(&rule.prefix)]);
                 }
             };
             listing.item(&role.role, rows, || AccessRole::from(role.clone()));
@@ -176,8 +212,17 @@ async fn list(cluster: &ConnectedCluster) -> Result<(), CliError> {
     Ok(())
 }
 
-fn verb_words(verbs: &[String]) -> String {
-    if verbs.len() == Verb::ALL.len() { ALL.to_owned() } else { verbs.join(",") }
+/// The verbs of a rule, as `--allow` takes them.
+fn verb_words(rule: &v1::AccessRule) -> String {
+    // Who may do everything may use every priority.
+    if rule.verbs.len() == Verb::ALL.len() {
+        return ALL.to_owned();
+    }
+    let word = |verb: &String| match (verb.as_str(), rule.priority) {
+        ("acquire" | "elect", priority @ 1..) => format!("{verb}@{priority}"),
+        _ => verb.clone(),
+    };
+    rule.verbs.iter().map(word).collect::<Vec<_>>().join(",")
 }
 
 fn name_words(prefix: &str) -> String {
@@ -216,5 +261,26 @@ mod tests {
         assert_eq!(parse_rule("all:").unwrap().verbs.len(), Verb::ALL.len());
         assert!(parse_rule("read").unwrap_err().contains("try read:team-a/"));
         assert!(parse_rule("write:a").unwrap_err().contains("no verb `write`"));
+    }
+
+    #[test]
+    fn a_rule_may_permit_priorities() {
+        let rule = parse_rule("read,acquire@3:deploy/a@b").unwrap();
+        assert_eq!((rule.priority, rule.prefix.as_str()), (3, "deploy/a@b"));
+        assert_eq!(verb_words(&rule), "read,acquire@3");
+        let rule = parse_rule("acquire@9,elect@9:").unwrap();
+        assert_eq!((rule.priority, verb_words(&rule).as_str()), (9, "acquire@9,elect@9"));
+        assert_eq!(parse_rule("acquire@0:a").unwrap().priority, 0);
+        for (text, words) in [
+            ("acquire@10:a", "`10` is no priority; try acquire@9"),
+            ("acquire@:a", "is no priority"),
+            ("acquire@x:a", "is no priority"),
+            ("read@3:a", "only acquire and elect have a priority, not `read`"),
+            ("all@3:", "`all` permits every priority; try all:"),
+            ("acquire@3,elect:a", "try an --allow for each"),
+        ] {
+            let error = parse_rule(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
     }
 }

@@ -406,3 +406,35 @@ fn a_run_whose_key_is_revoked_says_that_its_credentials_are_refused() {
         assert!(!held.err.contains("unreachable"), "{held:?}");
     });
 }
+
+#[test]
+fn a_role_says_who_may_use_which_priority() {
+    let member = Member::found("priorities");
+    let admin = init(&member);
+    ok(&member, &admin, &["auth", "enable"]);
+    let put = ["auth", "role", "put", "deployers", "--allow", "read,acquire@3:deploy/"];
+    ok(&member, &admin, &put);
+    let listed = ok(&member, &admin, &["auth", "role", "list"]);
+    assert!(listed.contains("deployers      read,acquire@3  deploy/…"), "{listed}");
+    ok(&member, &admin, &["auth", "principal", "put", "bot", "--role", "deployers"]);
+    let key = ok(&member, &admin, &["auth", "key", "create", "bot"]).trim().to_owned();
+    let can = |priority| {
+        with(&member, &key, &["auth", "can", "-", "acquire", "deploy/web", "--priority", priority])
+    };
+    let yes = "yes: role `deployers` permits `acquire` for names that begin with `deploy/`, and so \
+               priorities up to 3\n";
+    assert_eq!(can("3").out, yes);
+    let no = can("7");
+    let said = "no: its roles permit `acquire` with priorities up to 3 for this name, not 7\n";
+    assert!(no.code == 1 && no.out.starts_with(said), "{no:?}");
+    assert_eq!(can("10").code, 2);
+
+    let run = |priority| {
+        with(&member, &key, &["run", "deploy/web", "--priority", priority, "--", "true"])
+    };
+    assert_eq!(run("3").code, 0);
+    let refused = run("7");
+    assert_eq!(refused.code, 77, "{refused:?}");
+    let said = "priority 7 is not permitted: the roles of the principal allow up to 3 for this";
+    assert!(refused.err.contains(said), "{refused:?}");
+}

@@ -8,7 +8,7 @@ use super::{
     Access, CertificateRule, Credential, Issuer, OwnedIssuerKeys, PrincipalRecord, QuotaSetters,
     Rule,
 };
-use crate::request::{LEVEL_ACCESS, LEVEL_RECORDS, OWN_KEYS};
+use crate::request::{LEVEL_ACCESS, LEVEL_PRIORITY_RULES, LEVEL_RECORDS, OWN_KEYS};
 
 /// The most rules of one role.
 pub const RULES_PER_ROLE: usize = 64;
@@ -103,6 +103,16 @@ pub struct NewRule<'a> {
     pub verbs: VerbSet,
     /// The prefix of the names.
     pub prefix: &'a str,
+    /// The greatest priority of a request that the rule permits, with the names and the verb `acquire` or `elect` that
+    /// it permits. Not 0 from [`LEVEL_PRIORITY_RULES`](crate::request::LEVEL_PRIORITY_RULES) on only.
+    pub priority: u8,
+}
+
+impl NewRule<'_> {
+    /// Whether any of these rules permits priorities.
+    pub(crate) fn any_priority(rules: &[Self]) -> bool {
+        rules.iter().any(|rule| rule.priority > 0)
+    }
 }
 
 /// A principal to be created or replaced.
@@ -206,7 +216,12 @@ impl<'a> AccessChange<'a> {
         let quotas = match self {
             Self::PutPrincipal(new) => Some(&new.quotas),
             Self::SetDefaultQuotas(quotas) => Some(quotas),
-            Self::Replace(_) => return LEVEL_RECORDS,
+            Self::PutRole { rules, .. } if NewRule::any_priority(rules) => {
+                return LEVEL_PRIORITY_RULES;
+            }
+            Self::Replace(it) => {
+                return LEVEL_RECORDS.max(it.seen.level()).max(it.change.level());
+            }
             _ => None,
         };
         match quotas {
@@ -287,13 +302,9 @@ impl Access {
     /// Whether a put or delete of a role or principal would be without effect. API keys of a principal do not count.
     pub fn is_so(&self, seen: &AccessChange<'_>) -> bool {
         match seen {
-            AccessChange::PutRole { name, rules } => self.role(name).is_some_and(|known| {
-                known.len() == rules.len()
-                    && known
-                        .iter()
-                        .zip(rules)
-                        .all(|(a, b)| a.verbs == b.verbs && *a.prefix == *b.prefix)
-            }),
+            AccessChange::PutRole { name, rules } => self
+                .role(name)
+                .is_some_and(|known| known.iter().map(Rule::lend).eq(rules.iter().copied())),
             AccessChange::DeleteRole { name } => self.role(name).is_none(),
             AccessChange::PutPrincipal(new) => self.principal(new.name).is_some_and(|known| {
                 let roles = known.roles.iter().map(Name::as_str);
@@ -314,7 +325,11 @@ impl Access {
         }
         let rules: Vec<Rule> = rules
             .iter()
-            .map(|rule| Rule { verbs: rule.verbs, prefix: Box::from(rule.prefix) })
+            .map(|rule| Rule {
+                verbs: rule.verbs,
+                prefix: Box::from(rule.prefix),
+                priority: rule.priority,
+            })
             .collect();
         room(self.roles.contains_key(&name), self.roles.len(), ROLES_MAX)?;
         let (added, old) = (role_weight(&name, &rules), self.roles.get(&name));

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use tenure_types::{Quota, QuotaSource, Verb, VerbSet};
 
-use super::{Access, Rule};
-use crate::request::OWN_KEYS;
+use super::{Access, Rule, greatest_priority};
+use crate::request::{OWN_KEYS, PRIORITY_MAX};
 
 /// The most rules that are copied: callers that alternate would have them copied for every second command.
 const RULES_MAX: usize = 32;
@@ -16,6 +16,9 @@ pub(crate) trait Permissions {
 
     /// Whether it may do something with a name. The empty name stands for the cluster itself.
     fn may(&self, verb: Verb, name: &str) -> bool;
+
+    /// The greatest priority that it may use for requests with this verb and name.
+    fn priority(&self, verb: Verb, name: &str) -> u8;
 
     /// Whether it may do one of these things with some name.
     fn may_somewhere(&self, verbs: VerbSet) -> bool;
@@ -59,6 +62,13 @@ impl Permissions for KnownPrincipal {
     fn may(&self, verb: Verb, name: &str) -> bool {
         !(verb == Verb::Keys && name.starts_with(OWN_KEYS))
             && self.rules.iter().any(|rule| rule.allows(verb, name))
+    }
+
+    fn priority(&self, verb: Verb, name: &str) -> u8 {
+        match self.may(Verb::Force, name) {
+            true => PRIORITY_MAX,
+            false => greatest_priority(self.rules.iter(), verb, name),
+        }
     }
 
     fn may_somewhere(&self, verbs: VerbSet) -> bool {

@@ -18,10 +18,10 @@ pub use change::{
     NewIssuer, NewPrincipal, NewRule, ROLES_PER_PRINCIPAL, RULES_PER_ROLE, Replacement,
 };
 pub(crate) use known::{KnownPrincipal, Permissions};
-pub use required::{Requirement, required};
+pub use required::{Missing, Requirement, required};
 pub use setters::QuotaSetters;
 
-use crate::request::OWN_KEYS;
+use crate::request::{OWN_KEYS, PRIORITY_MAX};
 
 /// The principal of the members themselves. No client can have it, and no record can have this name.
 pub const MEMBER: &str = "tenure/member";
@@ -61,9 +61,16 @@ pub struct Rule {
     pub verbs: VerbSet,
     /// The prefix. An empty one matches every name and the cluster itself.
     pub prefix: Box<str>,
+    /// The greatest priority of a request that it permits, with these names and the verb `acquire` or `elect`.
+    pub priority: u8,
 }
 
 impl Rule {
+    /// The rule as a change that creates it has it.
+    pub fn lend(&self) -> NewRule<'_> {
+        NewRule { verbs: self.verbs, prefix: &self.prefix, priority: self.priority }
+    }
+
     /// Whether the rule permits this with the name.
     #[inline]
     fn allows(&self, verb: Verb, name: &str) -> bool {
@@ -150,15 +157,36 @@ impl Access {
         self.rules(principal).any(|rule| rule.allows(verb, name))
     }
 
+    /// The greatest priority that the principal of this name may use for requests with a verb and a name that it may
+    /// use them with.
+    pub fn priority(&self, principal: &str, verb: Verb, name: &str) -> u8 {
+        if self.may(principal, Verb::Force, name) {
+            return PRIORITY_MAX;
+        }
+        greatest_priority(self.rules(principal), verb, name)
+    }
+
     /// The first role, in the principal's own order, that permits this, and its rule. Decides as if identity were
     /// enabled. For the members' own principal there is no such role.
     pub fn permission(&self, principal: &str, verb: Verb, name: &str) -> Option<(&Name, &Rule)> {
         if verb == Verb::Keys && name.starts_with(OWN_KEYS) {
             return None;
         }
-        let matches = |rule: &&Rule| rule.allows(verb, name);
-        let roles = self.active(principal).map_or(&[][..], |record| &record.roles);
-        roles.iter().find_map(|role| Some((role, self.roles.get(role)?.iter().find(matches)?)))
+        self.find_rule(principal, |rule| rule.allows(verb, name))
+    }
+
+    /// The first role, in the principal's own order, that permits a request with this verb, name and priority as far as
+    /// the priority decides it, and its rule. Decides as if identity were enabled.
+    pub fn priority_permission(
+        &self,
+        principal: &str,
+        verb: Verb,
+        name: &str,
+        priority: u8,
+    ) -> Option<(&Name, &Rule)> {
+        self.find_rule(principal, |rule| {
+            rule.allows(Verb::Force, name) || rule.allows(verb, name) && rule.priority >= priority
+        })
     }
 
     /// The rules of a role.
@@ -236,6 +264,16 @@ impl Access {
         }
     }
 
+    fn find_rule(
+        &self,
+        principal: &str,
+        matches: impl Fn(&Rule) -> bool,
+    ) -> Option<(&Name, &Rule)> {
+        let roles = self.active(principal).map_or(&[][..], |record| &record.roles);
+        let find = |role| self.roles.get(role)?.iter().find(|rule| matches(rule));
+        roles.iter().find_map(|role| Some((role, find(role)?)))
+    }
+
     fn active(&self, principal: &str) -> Option<&PrincipalRecord> {
         self.principal(principal).filter(|record| record.enabled)
     }
@@ -244,6 +282,13 @@ impl Access {
         let roles = self.active(principal).map_or(&[][..], |record| &record.roles);
         roles.iter().filter_map(|role| self.roles.get(role)).flatten()
     }
+}
+
+/// The greatest priority that one of these rules permits.
+fn greatest_priority<'a>(rules: impl Iterator<Item = &'a Rule>, verb: Verb, name: &str) -> u8 {
+    let permits =
+        |rule: &&Rule| rule.allows(verb, name) || mutant!("priority_of_a_rule_for_other_locks");
+    rules.filter(permits).map(|rule| rule.priority).max().unwrap_or(0)
 }
 
 /// What a member may do for itself: keep the cluster's own keys, and what an operator on its machine may do.
@@ -262,7 +307,8 @@ mod tests {
 
     fn access() -> Access {
         let mut access = Access { enabled: true, ..Access::default() };
-        let rule = |verb, prefix| NewRule { verbs: VerbSet::default().with(verb), prefix };
+        let rule =
+            |verb, prefix| NewRule { verbs: VerbSet::default().with(verb), prefix, priority: 0 };
         let rules = vec![rule(Verb::Acquire, "jobs/"), rule(Verb::Keys, "")];
         access.change(&AccessChange::PutRole { name: "worker", rules }).unwrap();
         let roles = vec!["worker", "no such role"];

@@ -3,7 +3,7 @@
 use tenure_types::{Verb, VerbSet};
 
 use super::{Access, Permissions};
-use crate::request::{Ask, Command, Purpose, Revoker};
+use crate::request::{Ask, Command, PRIORITY_MAX, Purpose, Revoker};
 
 /// What a command requires of its principal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,10 +16,34 @@ pub enum Requirement<'a> {
     Name(VerbSet, &'a str),
     /// This verb, for the name of every lock.
     Each(Verb, &'a [Ask<'a>]),
-    /// Two verbs, for the name of every lock.
-    EachBoth(Verb, Verb, &'a [Ask<'a>]),
+    /// This verb, for the name of every lock, and the permission to use this priority with it.
+    EachUrgent(Verb, u8, &'a [Ask<'a>]),
     /// This verb, for the cluster itself.
     Cluster(Verb),
+}
+
+/// What a principal lacks for a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// A verb.
+    Verb(Verb),
+    /// The permission to use the priority of the request.
+    Priority {
+        /// The priority of the request.
+        asked: u8,
+        /// The greatest priority that it may use for all locks of the request.
+        most: u8,
+    },
+}
+
+impl Missing {
+    /// The missing verb. For a priority it is the one with which every priority is permitted.
+    pub fn verb(self) -> Verb {
+        match self {
+            Self::Verb(verb) => verb,
+            Self::Priority { .. } => Verb::Force,
+        }
+    }
 }
 
 /// The verbs for which a lease is of use.
@@ -39,10 +63,9 @@ pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
                 Purpose::Election => Verb::Elect,
             };
             let asks = acquire.locks.as_slice();
-            // Who may take a lock away may pass those that wait for it, too.
             match acquire.priority {
                 0 => Requirement::Each(verb, asks),
-                _ => Requirement::EachBoth(verb, Verb::Force, asks),
+                priority => Requirement::EachUrgent(verb, priority, asks),
             }
         }
         // The command itself compares the principal with that of the lease. Ending the lease of another principal
@@ -73,8 +96,8 @@ pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
 }
 
 impl Access {
-    /// Checks a requirement. Returns the missing verb as an error.
-    pub fn check(&self, principal: &str, requirement: Requirement<'_>) -> Result<(), Verb> {
+    /// Checks a requirement. Returns what is missing as an error.
+    pub fn check(&self, principal: &str, requirement: Requirement<'_>) -> Result<(), Missing> {
         requirement.check(&LookedUpPrincipal { access: self, principal })
     }
 }
@@ -94,15 +117,19 @@ impl Permissions for LookedUpPrincipal<'_> {
         self.access.may(self.principal, verb, name)
     }
 
+    fn priority(&self, verb: Verb, name: &str) -> u8 {
+        self.access.priority(self.principal, verb, name)
+    }
+
     fn may_somewhere(&self, verbs: VerbSet) -> bool {
         self.access.may_somewhere(self.principal, verbs)
     }
 }
 
 impl Requirement<'_> {
-    /// Checks the requirement. Returns the missing verb as an error.
+    /// Checks the requirement. Returns what is missing as an error.
     #[inline]
-    pub(crate) fn check(self, principal: &impl Permissions) -> Result<(), Verb> {
+    pub(crate) fn check(self, principal: &impl Permissions) -> Result<(), Missing> {
         let (allowed, verb) = match self {
             // A refusal must name a verb. There is none for "known", so it names this one.
             Requirement::Known => (principal.knows(), Verb::Acquire),
@@ -117,14 +144,22 @@ impl Requirement<'_> {
                 let known = !asks.is_empty() || principal.knows();
                 (each && known, verb)
             }
-            Requirement::EachBoth(verb, other, asks) => {
+            Requirement::EachUrgent(verb, asked, asks) => {
                 Requirement::Each(verb, asks).check(principal)?;
-                return Requirement::Each(other, asks).check(principal);
+                let most = permitted_priority(verb, asks, principal);
+                return if asked <= most { Ok(()) } else { Err(Missing::Priority { asked, most }) };
             }
             Requirement::Cluster(verb) => (principal.may(verb, ""), verb),
         };
-        if allowed { Ok(()) } else { Err(verb) }
+        if allowed { Ok(()) } else { Err(Missing::Verb(verb)) }
     }
+}
+
+/// The greatest priority that the principal may use for all of these locks.
+fn permitted_priority(verb: Verb, asks: &[Ask<'_>], principal: &impl Permissions) -> u8 {
+    let each = asks.iter().map(|ask| principal.priority(verb, ask.lock));
+    let most = if mutant!("priority_of_one_lock_is_enough") { each.max() } else { each.min() };
+    most.unwrap_or(PRIORITY_MAX)
 }
 
 fn first(verbs: VerbSet) -> Verb {

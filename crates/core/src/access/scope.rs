@@ -40,7 +40,7 @@ mod tests {
     fn access(prefixes: &[&str]) -> Access {
         let mut access = Access { enabled: true, ..Access::default() };
         let verbs = VerbSet::default().with(Verb::Read);
-        let rules = prefixes.iter().map(|prefix| NewRule { verbs, prefix }).collect();
+        let rules = prefixes.iter().map(|prefix| NewRule { verbs, prefix, priority: 0 }).collect();
         access.change(&AccessChange::PutRole { name: "reader", rules }).unwrap();
         let (roles, quotas) = (vec!["reader"], Quotas::default());
         let ana = NewPrincipal { name: "ana", enabled: true, roles, quotas };

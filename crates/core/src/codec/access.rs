@@ -11,17 +11,21 @@ use crate::access::{
     Access, AccessChange, IssuerKeys, NewCertificateRule, NewCredential, NewIssuer, NewPrincipal,
     NewRule, OwnedIssuerKeys, QuotaSetters, Replacement,
 };
-use crate::request::LEVEL_SETTERS;
+use crate::request::{LEVEL_SETTERS, PRIORITY_MAX};
 
 pub(super) fn put_change(out: &mut Vec<u8>, change: &AccessChange<'_>) {
     match change {
         AccessChange::PutRole { name, rules } => {
-            out.put_u8(1);
+            let is_urgent = NewRule::any_priority(rules);
+            out.put_u8(if is_urgent { PUT_ROLE_WITH_PRIORITIES } else { 1 });
             out.put_bytes(name.as_bytes());
             out.put(rules.len() as u64);
             for rule in rules {
                 out.put(u64::from(rule.verbs.bits()));
                 out.put_bytes(rule.prefix.as_bytes());
+                if is_urgent {
+                    out.put_u8(rule.priority);
+                }
             }
         }
         AccessChange::DeleteRole { name } => {
@@ -95,6 +99,10 @@ pub(super) fn put_change(out: &mut Vec<u8>, change: &AccessChange<'_>) {
     }
 }
 
+/// The number of [`AccessChange::PutRole`] if any rule permits priorities: builds below their level know rules without
+/// them.
+const PUT_ROLE_WITH_PRIORITIES: u8 = 15;
+
 /// The number of [`AccessChange::Replace`].
 const REPLACE: u8 = 32;
 
@@ -117,14 +125,24 @@ fn get_plain_change<'a>(
     reader: &mut Reader<'a>,
 ) -> Result<AccessChange<'a>, Malformed> {
     Ok(match number {
-        1 => {
+        1 | PUT_ROLE_WITH_PRIORITIES => {
+            let is_urgent = number == PUT_ROLE_WITH_PRIORITIES;
             let name = reader.text()?;
-            let len = reader.len(2)?;
+            let len = reader.len(if is_urgent { 3 } else { 2 })?;
             let rule = |reader: &mut Reader<'a>| {
                 let verbs = VerbSet::from_bits(reader.u16()?).ok_or(Malformed)?;
-                Ok(NewRule { verbs, prefix: reader.text()? })
+                let prefix = reader.text()?;
+                let priority = if is_urgent { reader.u8()? } else { 0 };
+                if priority > PRIORITY_MAX {
+                    return Err(Malformed);
+                }
+                Ok(NewRule { verbs, prefix, priority })
             };
-            let rules = (0..len).map(|_| rule(reader)).collect::<Result<_, _>>()?;
+            let rules = (0..len).map(|_| rule(reader)).collect::<Result<Vec<_>, _>>()?;
+            // There is one encoding of each change.
+            if NewRule::any_priority(&rules) != is_urgent {
+                return Err(Malformed);
+            }
             AccessChange::PutRole { name, rules }
         }
         2 => AccessChange::DeleteRole { name: reader.text()? },
@@ -275,8 +293,12 @@ fn changes(access: &Access) -> Vec<AccessChange<'_>> {
         AccessChange::SetDefaultQuotas(access.default_quotas),
     ]);
     for (name, rules) in access.roles() {
-        let rules =
-            rules.iter().map(|it| NewRule { verbs: it.verbs, prefix: &it.prefix }).collect();
+        let kept = |rule: NewRule<'_>| match mutant!("priority_of_rules_not_in_snapshot") {
+            true => 0,
+            false => rule.priority,
+        };
+        let rules = rules.iter().map(|rule| NewRule { priority: kept(rule.lend()), ..rule.lend() });
+        let rules = rules.collect();
         changes.push(AccessChange::PutRole { name, rules });
     }
     for (name, record) in access.principals() {

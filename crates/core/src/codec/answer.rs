@@ -365,6 +365,12 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
             out.put_u8(31);
             out.put_u8(*verb as u8);
         }
+        // Answered from level 15 on.
+        Refusal::PriorityForbidden { asked, most } => {
+            out.put_u8(54);
+            out.put_u8(*asked);
+            out.put_u8(*most);
+        }
         Refusal::Quota { quota, set_by, bound, asked, setter } => {
             out.put_u8(if setter.is_some() { 49 } else { 32 });
             out.put_u8(*quota as u8);
@@ -462,6 +468,7 @@ fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         29 => Refusal::Quiet { left_ms: reader.number()? },
         30 => Refusal::FutureRevision { asked: reader.revision()?, newest: reader.revision()? },
         31 => Refusal::Forbidden { verb: Verb::from_number(reader.u8()?).ok_or(Malformed)? },
+        54 => Refusal::PriorityForbidden { asked: reader.u8()?, most: reader.u8()? },
         number @ (32 | 49) => Refusal::Quota {
             quota: Quota::from_number(reader.u8()?).ok_or(Malformed)?,
             set_by: if reader.flag()? { QuotaSource::Principal } else { QuotaSource::Default },

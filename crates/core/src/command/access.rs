@@ -3,12 +3,12 @@
 use alloc::sync::Arc;
 use tenure_types::{Name, QuotaSetter, Refusal, Verb};
 
-use crate::access::{Access, AccessChange, acting, required};
+use crate::access::{Access, AccessChange, Missing, acting, required};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Answer;
-use crate::request::{LEVEL_RECORDS, LEVEL_SETTERS, Request};
+use crate::request::{LEVEL_PRIORITY_RULES, LEVEL_RECORDS, LEVEL_SETTERS, Request};
 use crate::state::due::DueKind;
 
 /// The reason in the events and notices of leases that end with their principal.
@@ -46,7 +46,12 @@ impl Machine {
             Some(known) => requirement.check(known),
             None => self.access.check(self.deciding(request.principal), requirement),
         };
-        checked.map_err(|verb| Refusal::Forbidden { verb })
+        checked.map_err(|missing| match missing {
+            Missing::Priority { asked, most } if self.level >= LEVEL_PRIORITY_RULES => {
+                Refusal::PriorityForbidden { asked, most }
+            }
+            missing => Refusal::Forbidden { verb: missing.verb() },
+        })
     }
 
     /// Removes from a refusal what tells of the leases of others, for each lock that the principal of the command may

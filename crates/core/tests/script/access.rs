@@ -6,7 +6,8 @@ use tenure_types::{Quota, Quotas, Verb, VerbSet};
 use super::words::{Words, number};
 
 /// The change that the words stand for: `role worker acquire,read@jobs/`, `principal ana worker leases=2`. With
-/// `seen=read@jobs/`, `seen=worker` or `seen=none` it is made only if the role or principal is so.
+/// `seen=read@jobs/`, `seen=worker` or `seen=none` it is made only if the role or principal is so. A rule
+/// `acquire@jobs/@3` permits priorities up to 3.
 pub(super) fn change(words: &Words) -> AccessChange<'_> {
     let change = plain(words);
     let Some(seen) = words.option("seen") else { return change };
@@ -53,13 +54,15 @@ fn plain(words: &Words) -> AccessChange<'_> {
 }
 
 fn rule(word: &str) -> NewRule<'_> {
-    let (verbs, prefix) = word.split_once('@').expect("`verbs@prefix`");
+    let (verbs, rest) = word.split_once('@').expect("`verbs@prefix`");
+    let (prefix, priority) = rest.split_once('@').unwrap_or((rest, "0"));
+    let priority = priority.parse().expect("a priority");
     let verb = |name| match name {
         "all" => VerbSet::ALL,
         name => VerbSet::default().with(Verb::from_name(name).expect("a verb")),
     };
     let bits = verbs.split(',').fold(0, |bits, name| bits | verb(name).bits());
-    NewRule { verbs: VerbSet::from_bits(bits).expect("only verbs"), prefix }
+    NewRule { verbs: VerbSet::from_bits(bits).expect("only verbs"), prefix, priority }
 }
 
 fn quotas(words: &Words) -> Quotas {

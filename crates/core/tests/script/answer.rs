@@ -160,6 +160,9 @@ fn show_refusal(refusal: &Refusal) -> String {
         }
         // What is missing is the content of these.
         Refusal::Forbidden { verb } => return format!("{reason}: {}", verb.name()),
+        Refusal::PriorityForbidden { asked, most } => {
+            return format!("{reason}: priority {asked}, at most {most}");
+        }
         Refusal::Quota { quota, bound, asked, setter, .. } => {
             let by = setter.as_ref().and_then(|setter| setter.principal.as_ref());
             let by = by.map_or(String::new(), |by| format!(" by {by}"));

@@ -410,7 +410,7 @@ const QUOTAS_SET: &str = "
 /// Commands that a member makes for a caller, and changes that depend on what their caller has seen.
 fn commands_of_records() -> Vec<Request<'static>> {
     let role = |prefix| {
-        let rules = vec![NewRule { verbs: VerbSet::ALL, prefix }];
+        let rules = vec![NewRule { verbs: VerbSet::ALL, prefix, priority: 0 }];
         AccessChange::PutRole { name: "worker", rules }
     };
     let (roles, quotas) = (vec!["worker"], Quotas::default());
@@ -445,8 +445,8 @@ fn commands_of_access() -> Vec<Request<'static>> {
     quotas.set(Quota::Leases, Some(300));
     quotas.set(Quota::Bytes, Some(0));
     let rules = vec![
-        NewRule { verbs: VerbSet::ALL, prefix: "" },
-        NewRule { verbs: VerbSet::default().with(Verb::Administer), prefix: "a/" },
+        NewRule { verbs: VerbSet::ALL, prefix: "", priority: 0 },
+        NewRule { verbs: VerbSet::default().with(Verb::Administer), prefix: "a/", priority: 0 },
     ];
     let roles = vec!["worker", "reader"];
     let credential = NewCredential {

@@ -296,9 +296,10 @@ fn the_level_moves_only_up_and_only_as_far_as_is_known() {
          0s  level 12                       raised
          0s  level 13                       raised
          0s  level 14                       raised
-         0s  level 15                       refused invalid-level (14 to 14)
-         0s  level 0                        refused invalid-level (14 to 14)
-         0s  revision                       12
+         0s  level 15                       raised
+         0s  level 16                       refused invalid-level (15 to 15)
+         0s  level 0                        refused invalid-level (15 to 15)
+         0s  revision                       13
     ",
     );
 }

@@ -416,6 +416,8 @@ require `administer` (`UNAUTHENTICATED` without credentials).
 
 - A verb is required for the lock, key or election that the call names, unless the table says otherwise: a rule of one
   of the caller's roles must have the verb and a prefix with which the name begins.
+- A request with a priority also requires, for each lock, a rule with the same verb that permits this priority, or
+  `force`.
 - *For the cluster*: the prefix of the rule must be empty.
 - *The caller's own lease*: the lease of another principal is answered as if it did not exist. A lease from before
   identity was enabled has no owner, and every known principal that names it may use it.

@@ -280,6 +280,7 @@ impl Dispatch {
                 let verb = verb.unwrap_or(tenure_types::Verb::Keys);
                 Failure::PermissionDenied { verb: verb.name() }
             }
+            Node::PriorityForbidden { asked, most } => Failure::PriorityDenied { asked, most },
             Node::Stopping => Failure::ShuttingDown,
             Node::Unknown => Failure::UnknownOutcome { waited_ms: millis(waited) },
             Node::Rejected(why) => self.rejected(why),

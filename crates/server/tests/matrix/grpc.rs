@@ -44,7 +44,7 @@ fn access(name: &str, row: &Row) -> Option<Vec<u8>> {
     Some(match name {
         "Can" => {
             let (principal, verb) = ("owner".to_owned(), "read".to_owned());
-            v1::CanRequest { principal, verb, name: row.name("free") }.encode_to_vec()
+            v1::CanRequest { principal, verb, name: row.name("free"), priority: 0 }.encode_to_vec()
         }
         "CreateApiKey" => {
             let (principal, key) = (spare, row.new_key());
@@ -84,7 +84,8 @@ fn access(name: &str, row: &Row) -> Option<Vec<u8>> {
             v1::PutPrincipalRequest { principal: spare, ..Default::default() }.encode_to_vec()
         }
         "PutRole" => {
-            let rule = v1::AccessRule { verbs: vec!["read".into()], prefix: "spare/".into() };
+            let rule =
+                v1::AccessRule { verbs: vec!["read".into()], prefix: "spare/".into(), priority: 0 };
             let role = v1::AccessRole { role: spare, rules: vec![rule], ..Default::default() };
             v1::PutRoleRequest { role: Some(role), ..Default::default() }.encode_to_vec()
         }

@@ -54,7 +54,8 @@ pub(super) fn enable(member: &MemberHandle) {
 
 /// Creates the principals.
 pub(super) fn found(member: &MemberHandle) {
-    let rule = |verbs: &[Verb], prefix| NewRule { verbs: VerbSet::from_verbs(verbs), prefix };
+    let rule =
+        |verbs: &[Verb], prefix| NewRule { verbs: VerbSet::from_verbs(verbs), prefix, priority: 0 };
     let own = vec![rule(&FOR_NAMES, "own/"), rule(&[Verb::Operate, Verb::Administer], "")];
     let other = vec![rule(&Verb::ALL, "other/")];
     for (name, rules) in [("owner", own), ("other", other)] {

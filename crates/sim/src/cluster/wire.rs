@@ -184,6 +184,7 @@ fn is_read_at(level: u16, message: &PeerMessage, bytes: &Bytes) -> bool {
     let reads = |failure: &NodeFailure| match failure {
         NodeFailure::Unknown | NodeFailure::Rejected(_) | NodeFailure::TooLarge { .. } => true,
         NodeFailure::Forbidden { verb: Some(_) } => level >= 3,
+        NodeFailure::PriorityForbidden { .. } => level >= 15,
         _ => level >= 2,
     };
     match message {

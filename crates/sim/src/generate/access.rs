@@ -22,7 +22,7 @@ const ROLES: [&str; 4] = ["all", "some", "few", "none"];
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "variants and fields are those of the borrowed type")]
 pub enum OwnedAccess {
-    PutRole { name: String, rules: Vec<(VerbSet, String)> },
+    PutRole { name: String, rules: Vec<(VerbSet, String, u8)> },
     DeleteRole { name: String },
     PutPrincipal { name: String, enabled: bool, roles: Vec<String>, quotas: Quotas },
     DeletePrincipal { name: String },
@@ -45,7 +45,11 @@ impl OwnedAccess {
                 name,
                 rules: rules
                     .iter()
-                    .map(|(verbs, prefix)| NewRule { verbs: *verbs, prefix })
+                    .map(|(verbs, prefix, priority)| NewRule {
+                        verbs: *verbs,
+                        prefix,
+                        priority: *priority,
+                    })
                     .collect(),
             },
             Self::DeleteRole { name } => AccessChange::DeleteRole { name },
@@ -93,7 +97,7 @@ impl OwnedAccess {
 
 /// The changes with which a sequence with identity begins.
 pub(super) fn first(made: &mut Generator) -> Vec<OwnedCommand> {
-    let rule = |verbs, prefix: &str| vec![(verbs, prefix.to_owned())];
+    let rule = |verbs, prefix: &str| vec![(verbs, prefix.to_owned(), 0)];
     let role = |name: &str, rules| OwnedAccess::PutRole { name: name.to_owned(), rules };
     let principal = |name: &str, roles: &[&str]| OwnedAccess::PutPrincipal {
         name: name.to_owned(),
@@ -102,9 +106,16 @@ pub(super) fn first(made: &mut Generator) -> Vec<OwnedCommand> {
         quotas: Quotas::default(),
     };
     let most = [Verb::Acquire, Verb::Elect, Verb::Keys].into_iter().collect();
+    let mut some = rule(most, "");
+    if made.swarm.priority > 0 {
+        // Some locks are for requests that are more urgent than others may be.
+        some[0].2 = permitted(&mut made.rng);
+        let prefix = ["a/", "db/", "job"][made.rng.usize(..3)];
+        some.push((most, prefix.to_owned(), permitted(&mut made.rng)));
+    }
     let mut changes = vec![
         role("all", rule(VerbSet::ALL, "")),
-        role("some", rule(most, "")),
+        role("some", some),
         role("few", rule(VerbSet::ALL, "a")),
         principal("root", &["all"]),
         principal("ana", &["some", "few"]),
@@ -125,7 +136,8 @@ pub(super) fn first(made: &mut Generator) -> Vec<OwnedCommand> {
 
 /// A change of the rules.
 pub(super) fn change(made: &mut Generator) -> OwnedCommand {
-    let rng = &mut made.rng;
+    let (rng, with_priorities) = (&mut made.rng, made.swarm.priority > 0);
+    let priority = |rng: &mut fastrand::Rng| if with_priorities { permitted(rng) } else { 0 };
     let name = |rng: &mut fastrand::Rng| PRINCIPALS[rng.usize(..4)].to_owned();
     let role = |rng: &mut fastrand::Rng| ROLES[rng.usize(..4)].to_owned();
     let change = match rng.u32(..22) {
@@ -136,7 +148,8 @@ pub(super) fn change(made: &mut Generator) -> OwnedCommand {
                 match rng.bool() {
                     true => OwnedAccess::DeleteRole { name },
                     false => {
-                        let rules = vec![(VerbSet::ALL, ["", "a"][rng.usize(..2)].to_owned())];
+                        let prefix = ["", "a"][rng.usize(..2)].to_owned();
+                        let rules = vec![(VerbSet::ALL, prefix, priority(rng))];
                         OwnedAccess::PutRole { name, rules }
                     }
                 }
@@ -147,7 +160,7 @@ pub(super) fn change(made: &mut Generator) -> OwnedCommand {
             let many = if rng.u32(..30) == 0 { 65 } else { rng.usize(..3) };
             let rule = |rng: &mut fastrand::Rng| {
                 let verbs = VerbSet::from_bits(rng.u16(..512)).unwrap_or(VerbSet::ALL);
-                (verbs, ["", "a", "db/", "k"][rng.usize(..4)].to_owned())
+                (verbs, ["", "a", "db/", "k"][rng.usize(..4)].to_owned(), priority(rng))
             };
             // The role of the one that changes the rules stays, or the sequence ends up refused.
             let name = ROLES[rng.usize(1..4)].to_owned();
@@ -185,6 +198,11 @@ pub(super) fn change(made: &mut Generator) -> OwnedCommand {
         _ => OwnedAccess::SetIdentity { enabled: rng.u32(..4) > 0 },
     };
     OwnedCommand::SetAccess(change)
+}
+
+/// The greatest priority that a rule permits, mostly one that some requests stay within and others do not.
+fn permitted(rng: &mut fastrand::Rng) -> u8 {
+    [0, 1, 1, 2, 9][rng.usize(..5)]
 }
 
 fn quotas(rng: &mut fastrand::Rng) -> Quotas {

@@ -1,11 +1,15 @@
-//! Checks that only known principals act (A1), each on its own leases (A2), and none after it was revoked (A3).
+//! Checks that only known principals act, with priorities that their roles permit (A1), each on its own leases (A2), and
+//! none after it was revoked (A3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tenure_core::access::AccessChange;
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
-use tenure_core::request::{AskLease, Command, LeaseRef, Request, RequestId, Revoker};
-use tenure_types::{Name, Refusal};
+use tenure_core::request::{
+    Acquire, AskLease, Command, LeaseRef, Purpose, Request, RequestId, Revoker,
+};
+use tenure_types::{Name, Refusal, Verb, VerbSet};
 
 use super::handle::LeaseKey;
 use super::{CheckResult, Handles, InvariantViolation, ObservedLedger};
@@ -33,6 +37,10 @@ pub(super) struct AccessLedger {
     enabled: bool,
     /// The principals whose commands are accepted.
     active: BTreeSet<String>,
+    /// The verbs, the prefix and the priority of every rule of each role.
+    roles: BTreeMap<String, Vec<(VerbSet, String, u8)>>,
+    /// The roles of each principal.
+    roles_of: BTreeMap<String, Vec<String>>,
     owners: BTreeMap<LeaseKey, String>,
     revoked: BTreeSet<LeaseKey>,
     /// Whether events were lost, after which nothing of this is known for certain.
@@ -58,9 +66,19 @@ impl AccessLedger {
             return Ok(());
         }
         let principal = judged(request.principal, ledger.level);
-        let refused = matches!(outcome.result, Err(Refusal::Forbidden { .. } | Refusal::Malformed));
+        let refused = matches!(
+            outcome.result,
+            Err(Refusal::Forbidden { .. } | Refusal::PriorityForbidden { .. } | Refusal::Malformed)
+        );
         if !refused && principal != MEMBER && !self.active.contains(principal) {
             let detail = format!("{principal:?} is unknown and was answered {outcome:?}");
+            return Err(InvariantViolation::new("A1", detail));
+        }
+        if let Command::Acquire(acquire) = &request.command
+            && !refused
+            && !self.may_be_so_urgent(principal, acquire)
+        {
+            let detail = format!("no role of {principal:?} permits the priority: {request:?}");
             return Err(InvariantViolation::new("A1", detail));
         }
         // A repeated answer may be older than the lease that has this number now.
@@ -104,7 +122,13 @@ impl AccessLedger {
                     return Err(InvariantViolation::new("A3", detail));
                 }
             }
-            (Subject::Settings, Cause::AccessChanged) => self.changed(event),
+            (Subject::Settings, Cause::AccessChanged) => {
+                self.changed(event);
+                if let Some((Request { command: Command::SetAccess(change), .. }, _)) = part.command
+                {
+                    self.learn(change);
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -126,6 +150,46 @@ impl AccessLedger {
             }
             _ => {}
         }
+    }
+
+    /// Records the roles that a change gives.
+    fn learn(&mut self, change: &AccessChange<'_>) {
+        match change {
+            AccessChange::PutRole { name, rules } => {
+                let rules = rules.iter().map(|it| (it.verbs, it.prefix.to_owned(), it.priority));
+                self.roles.insert((*name).to_owned(), rules.collect());
+            }
+            AccessChange::DeleteRole { name } => {
+                self.roles.remove(*name);
+            }
+            AccessChange::PutPrincipal(new) => {
+                let roles = new.roles.iter().map(|role| (*role).to_owned()).collect();
+                self.roles_of.insert(new.name.to_owned(), roles);
+            }
+            AccessChange::DeletePrincipal { name } => {
+                self.roles_of.remove(*name);
+            }
+            AccessChange::Replace(it) => self.learn(&it.change),
+            _ => {}
+        }
+    }
+
+    /// Whether the roles of the principal permit the priority of the request for each of its locks: with the verb of
+    /// the request in a rule that permits this priority, or with the verb `force`.
+    fn may_be_so_urgent(&self, principal: &str, acquire: &Acquire<'_>) -> bool {
+        let roles = self.roles_of.get(principal).into_iter().flatten();
+        let rules: Vec<_> = roles.filter_map(|role| self.roles.get(role)).flatten().collect();
+        let verb = match acquire.purpose {
+            Purpose::Lock => Verb::Acquire,
+            Purpose::Election => Verb::Elect,
+        };
+        let permits = |name: &str| {
+            rules.iter().any(|(verbs, prefix, most)| {
+                let enough = verbs.contains(verb) && acquire.priority <= *most;
+                name.starts_with(prefix.as_str()) && (enough || verbs.contains(Verb::Force))
+            })
+        };
+        acquire.priority == 0 || acquire.locks.as_slice().iter().all(|ask| permits(ask.lock))
     }
 
     /// Checks that no lease of a revoked principal is shown as live.

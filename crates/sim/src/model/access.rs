@@ -13,7 +13,7 @@ use tenure_types::{
 use super::event::blank;
 use super::{
     Grant, GrantState, HandleOf, LEVEL_FAIR_RECORDS, LEVEL_OWNED, LEVEL_RECORDS, LEVEL_REPAIRED,
-    LEVEL_SETTERS, Model, Verdict,
+    LEVEL_SETTERS, LEVEL_URGENT_ROLES, Model, PRIORITY_MAX, Verdict,
 };
 
 /// The principal of the members.
@@ -31,13 +31,16 @@ pub(super) type OwnerKey = (String, u64);
 /// Who set each quota that has a value.
 type Setters = BTreeMap<Quota, QuotaSetter>;
 
+/// A rule of a role: its verbs, its prefix, and the highest priority that it permits.
+type RoleRule = (VerbSet, String, u8);
+
 /// The access rules.
 #[derive(Clone, Default)]
 pub(super) struct Rules {
     enabled: bool,
     defaults: Quotas,
     default_setters: Setters,
-    roles: BTreeMap<String, Vec<(VerbSet, String)>>,
+    roles: BTreeMap<String, Vec<RoleRule>>,
     principals: BTreeMap<String, Principal>,
     certificates: BTreeMap<String, (String, String)>,
     issuers: BTreeMap<String, Vec<String>>,
@@ -81,12 +84,10 @@ impl Rules {
         if verb == Verb::Keys && name.starts_with(OWN) {
             return false;
         }
-        let permits =
-            |rule: &&(VerbSet, String)| rule.0.contains(verb) && name.starts_with(&rule.1);
-        self.rules_of(principal).iter().any(permits)
+        self.rules_of(principal).iter().any(|rule| permits(rule, verb, name))
     }
 
-    fn rules_of(&self, principal: &str) -> Vec<&(VerbSet, String)> {
+    fn rules_of(&self, principal: &str) -> Vec<&RoleRule> {
         let Some(known) = self.principals.get(principal).filter(|known| known.enabled) else {
             return Vec::new();
         };
@@ -95,6 +96,30 @@ impl Rules {
 
     fn knows(&self, principal: &str) -> bool {
         principal == MEMBER || self.principals.get(principal).is_some_and(|known| known.enabled)
+    }
+
+    /// Whether the principal may ask for a lock with this priority. With the verb `force` it may always: who may take
+    /// a lock away may pass those that wait for it, too.
+    fn may_hurry(&self, principal: &str, verb: Verb, name: &str, priority: u8) -> bool {
+        let rules = self.rules_of(principal);
+        priority == 0
+            || self.may(principal, Verb::Force, name)
+            || rules.iter().any(|rule| permits(rule, verb, name) && rule.2 >= priority)
+    }
+
+    /// The priority of an ask and the highest that its principal may use for all of its locks, if that is lower.
+    fn too_urgent(&self, principal: &str, command: &Command<'_>) -> Option<(u8, u8)> {
+        let Command::Acquire(ask) = command else { return None };
+        let verb = match ask.purpose {
+            Purpose::Lock => Verb::Acquire,
+            Purpose::Election => Verb::Elect,
+        };
+        let may = |priority| {
+            let mut asks = ask.locks.as_slice().iter();
+            asks.all(|one| self.may_hurry(principal, verb, one.lock, priority))
+        };
+        let highest = (0..=PRIORITY_MAX).rev().find(|priority| may(*priority))?;
+        (highest < ask.priority).then_some((ask.priority, highest))
     }
 
     /// The verb that is missing for a command, if one is.
@@ -122,8 +147,7 @@ impl Rules {
                     let all = asks.all(|one| self.may(principal, verb, one.lock));
                     (!all || !self.knows(principal)).then_some(verb)
                 };
-                let force = || if ask.priority > 0 { each(Verb::Force) } else { None };
-                each(verb).or_else(force)
+                each(verb)
             }
             Command::Downgrade(Hold { lock, .. })
             | Command::Update { hold: Hold { lock, .. }, .. }
@@ -148,7 +172,7 @@ impl Rules {
 
     /// The weight of all rules.
     pub(super) fn weigh(&self) -> usize {
-        let role = |(name, rules): (&String, &Vec<(VerbSet, String)>)| {
+        let role = |(name, rules): (&String, &Vec<RoleRule>)| {
             96 + name.len() + rules.iter().map(|rule| 32 + rule.1.len()).sum::<usize>()
         };
         let principal = |(name, known): (&String, &Principal)| {
@@ -195,7 +219,7 @@ impl Rules {
                 at_most(rules.len(), 64)?;
                 let mut set = Vec::new();
                 for rule in rules {
-                    set.push((rule.verbs, text(rule.prefix)?));
+                    set.push((rule.verbs, text(rule.prefix)?, rule.priority));
                 }
                 self.roles.insert(name, set.clone()) != Some(set)
             }
@@ -288,6 +312,11 @@ impl Rules {
     }
 }
 
+/// Whether a rule permits a verb with a name.
+fn permits(rule: &RoleRule, verb: Verb, name: &str) -> bool {
+    rule.0.contains(verb) && name.starts_with(&rule.1)
+}
+
 /// Who set each quota after a change: of those that have another value than before, the principal that changed them.
 fn setters_after(
     (old, mut setters): (&Quotas, Setters),
@@ -314,6 +343,15 @@ pub(super) fn sets_rates(change: &AccessChange<'_>) -> bool {
     rates.into_iter().any(|quota| quotas.get(quota).is_some())
 }
 
+/// Whether a change gives a role a rule that permits priorities, or depends on such a role.
+pub(super) fn permits_priorities(change: &AccessChange<'_>) -> bool {
+    match change {
+        AccessChange::PutRole { rules, .. } => rules.iter().any(|rule| rule.priority != 0),
+        AccessChange::Replace(it) => permits_priorities(&it.seen) || permits_priorities(&it.change),
+        _ => false,
+    }
+}
+
 impl Model {
     /// Remembers the principal of a request, and refuses one that may not run it.
     pub(super) fn admit(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
@@ -322,6 +360,14 @@ impl Model {
             && let Some(verb) = self.rules.missing(principal, &request.command)
         {
             return Err(Refusal::Forbidden { verb });
+        }
+        if self.rules.enabled
+            && let Some((asked, most)) = self.rules.too_urgent(principal, &request.command)
+        {
+            return Err(match self.level < LEVEL_URGENT_ROLES {
+                true => Refusal::Forbidden { verb: Verb::Force },
+                false => Refusal::PriorityForbidden { asked, most },
+            });
         }
         let owns = self.level >= LEVEL_OWNED && principal != MEMBER && Name::new(principal).is_ok();
         self.owned.caller = if owns { principal.to_owned() } else { String::new() };

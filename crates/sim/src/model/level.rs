@@ -1,7 +1,7 @@
 //! Lists the levels of the rules, as the model knows them: from which level on each rule holds.
 
 /// The highest level that the rules define.
-pub(super) const LEVEL_MAX: u16 = LEVEL_REOPENING;
+pub(super) const LEVEL_MAX: u16 = LEVEL_URGENT_ROLES;
 
 /// The level from which on asks are counted and can be taken back.
 pub(super) const LEVEL_COUNTED: u16 = 2;
@@ -55,3 +55,6 @@ pub(super) const LEVEL_REOPENING: u16 = 14;
 /// The level from which on owners have shares of the records with a key and pay for numbered requests, and a compaction
 /// is recorded and keeps the newest revisions.
 pub(super) const LEVEL_FAIR_RECORDS: u16 = 14;
+
+/// The level from which on roles may permit priorities.
+pub(super) const LEVEL_URGENT_ROLES: u16 = 15;

@@ -47,7 +47,7 @@ use event::blank;
 use level::{
     LEVEL_ANY, LEVEL_COUNTED, LEVEL_DRAINS, LEVEL_FAIR_RECORDS, LEVEL_GROUPS, LEVEL_HAND_ON,
     LEVEL_MIN_HOLD, LEVEL_OWNED, LEVEL_PRIORITY, LEVEL_PROGRESS, LEVEL_RATES, LEVEL_RECORDS,
-    LEVEL_REOPENING, LEVEL_REPAIRED, LEVEL_SETTERS, LEVEL_SHARES, LEVEL_WHOLE,
+    LEVEL_REOPENING, LEVEL_REPAIRED, LEVEL_SETTERS, LEVEL_SHARES, LEVEL_URGENT_ROLES, LEVEL_WHOLE,
 };
 use pass::takes;
 use state::later;
@@ -316,6 +316,11 @@ impl Model {
                     if self.level < LEVEL_RATES
                         && (access::sets_rates(change)
                             || matches!(change, AccessChange::Replace(_))) =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::SetAccess(change), .. })
+                    if self.level < LEVEL_URGENT_ROLES && access::permits_priorities(change) =>
                 {
                     Err(Refusal::Malformed)
                 }

@@ -160,6 +160,16 @@ pub struct Rule {
     pub verbs: Vec<Verb>,
     /// The names that it is about begin with this. Empty: every name, and the cluster itself.
     pub prefix: String,
+    /// With acquire or elect: the greatest priority of requests that it permits for these names, 0 to 9. Above 0 from
+    /// feature level 15 on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schema(minimum = 0, maximum = 9)]
+    pub priority: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 /// A verb that a rule can permit.
@@ -214,14 +224,15 @@ impl Verb {
 impl From<Rule> for v1::AccessRule {
     fn from(rule: Rule) -> Self {
         let verbs = rule.verbs.into_iter().map(|verb| verb.name().to_owned()).collect();
-        Self { verbs, prefix: rule.prefix }
+        Self { verbs, prefix: rule.prefix, priority: rule.priority.into() }
     }
 }
 
 impl From<v1::AccessRule> for Rule {
     fn from(rule: v1::AccessRule) -> Self {
         let verbs = rule.verbs.iter().filter_map(|verb| Verb::from_name(verb)).collect();
-        Self { verbs, prefix: rule.prefix }
+        let priority = u8::try_from(rule.priority).unwrap_or(u8::MAX);
+        Self { verbs, prefix: rule.prefix, priority }
     }
 }
 
@@ -488,6 +499,9 @@ pub struct Can {
     pub role: String,
     /// The reason, as a sentence.
     pub why: String,
+    /// Of acquire and elect: the greatest priority that it may use.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority_max: u8,
     /// Whether identity is enabled. While it is not, every caller may do everything but change access rules.
     pub enabled: bool,
     /// The member that answers, and its revision.
@@ -502,6 +516,7 @@ impl From<v1::CanResponse> for Can {
             allowed: it.allowed,
             role: it.role,
             why: it.why,
+            priority_max: u8::try_from(it.priority_max).unwrap_or(u8::MAX),
             enabled: it.enabled,
             header: it.header.map(Into::into),
         }

@@ -71,8 +71,8 @@ pub struct Acquire {
     #[serde(default, skip_serializing_if = "is_false")]
     pub resume: bool,
     /// How urgent it is, 0 to 9: the request stands in the queue as if it had come 30 seconds earlier for each step.
-    /// Without a wait it passes no other request. More than 0 needs the verb `force` for each lock. From feature
-    /// level 8 on.
+    /// Without a wait it passes no other request. More than 0 needs a role that permits it, or the verb `force`, for
+    /// each lock. From feature level 8 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 9)]
     pub priority: Option<u32>,

@@ -1,6 +1,7 @@
 //! Checks what requests to change access contain, as far as the machine does not.
 
 use tenure_core::access::{Access, IssuerKeys, NewRule};
+use tenure_core::request::PRIORITY_MAX;
 use tenure_types::{InvalidName, Name, Quota, Quotas, Verb, VerbSet};
 use tenure_wire::{Failure, v1};
 
@@ -84,7 +85,21 @@ fn rule(rule: &v1::AccessRule) -> Result<NewRule<'_>, Failure> {
     if rule.prefix.chars().any(char::is_control) {
         return Err(wrong("rules", "has a prefix with a control character"));
     }
-    Ok(NewRule { verbs, prefix: &rule.prefix })
+    let priority = priority(rule.priority, "rules")?;
+    if priority > 0 && !verbs.meets(URGENT) {
+        return Err(wrong("rules", "has a rule with a priority and without acquire and elect"));
+    }
+    Ok(NewRule { verbs, prefix: &rule.prefix, priority })
+}
+
+/// The verbs whose requests have a priority.
+pub(super) const URGENT: VerbSet = VerbSet::from_verbs(&[Verb::Acquire, Verb::Elect]);
+
+pub(super) fn priority(number: u32, field: &'static str) -> Result<u8, Failure> {
+    let known = u8::try_from(number).ok().filter(|priority| *priority <= PRIORITY_MAX);
+    known.ok_or_else(|| {
+        wrong(field, format!("has the priority {number}; 0 to {PRIORITY_MAX} are there"))
+    })
 }
 
 pub(super) fn quotas(values: &[v1::QuotaValue]) -> Result<Quotas, Failure> {

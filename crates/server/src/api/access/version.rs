@@ -5,9 +5,7 @@
 //! ([`Replacement`]), in the order of the log, so two administrators never overwrite each other's changes unknowingly.
 
 use ring::digest::{SHA256, digest};
-use tenure_core::access::{
-    AccessChange, NewPrincipal, NewRule, PrincipalRecord, Replacement, Rule,
-};
+use tenure_core::access::{AccessChange, NewPrincipal, PrincipalRecord, Replacement, Rule};
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, LEVEL_RECORDS, Request, RequestId};
 use tenure_types::Refusal;
@@ -21,8 +19,7 @@ const BYTES: usize = 8;
 /// Describes a role by the change that would give it its present content: a put, or a delete if it does not exist.
 pub(super) fn role<'a>(name: &'a str, rules: Option<&'a [Rule]>) -> AccessChange<'a> {
     let Some(rules) = rules else { return AccessChange::DeleteRole { name } };
-    let rule = |rule: &'a Rule| NewRule { verbs: rule.verbs, prefix: &rule.prefix };
-    AccessChange::PutRole { name, rules: rules.iter().map(rule).collect() }
+    AccessChange::PutRole { name, rules: rules.iter().map(Rule::lend).collect() }
 }
 
 /// Describes a principal by the change that would give it its present content: a put, or a delete if it does not exist.
@@ -93,7 +90,7 @@ mod tests {
         let mut quotas = Quotas::default();
         quotas.set(Quota::Leases, Some(1));
         seen.push(version(Some(&PrincipalRecord { quotas, ..record })));
-        let rule = |prefix: &str| Rule { verbs: VerbSet::ALL, prefix: prefix.into() };
+        let rule = |prefix: &str| Rule { verbs: VerbSet::ALL, prefix: prefix.into(), priority: 0 };
         seen.push(of(&role("ana", Some(&[rule("")]))));
         seen.push(of(&role("ana", Some(&[rule("a")]))));
         seen.push(of(&role("ana", Some(&[]))));
@@ -106,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_change_is_refused_if_the_object_is_another_one_unless_it_is_made_already() {
-        let rule = |prefix: &str| [Rule { verbs: VerbSet::ALL, prefix: prefix.into() }];
+        let rule =
+            |prefix: &str| [Rule { verbs: VerbSet::ALL, prefix: prefix.into(), priority: 0 }];
         let (old, new, other) = (rule("a"), rule("b"), rule("c"));
         let [old, new, other] = [&old, &new, &other].map(|rules| role("x", Some(&rules[..])));
         let version = of(&old);

@@ -39,6 +39,7 @@ pub(super) fn role(name: &str, rules: &[Rule]) -> v1::AccessRole {
     let rule = |rule: &Rule| v1::AccessRule {
         verbs: rule.verbs.iter().map(|verb| verb.name().to_owned()).collect(),
         prefix: rule.prefix.to_string(),
+        priority: rule.priority.into(),
     };
     v1::AccessRole {
         role: name.to_owned(),

@@ -57,6 +57,8 @@ pub(super) struct CanParameters {
     verb: String,
     /// The name of a lock, key or election; absent for the cluster itself.
     name: Option<String>,
+    /// With acquire or elect: the priority of the request.
+    priority: Option<u32>,
 }
 
 /// Shows whether identity is enabled, who the caller is and, to administrators, how much there is.
@@ -103,9 +105,10 @@ pub(super) async fn set_quotas(State(http): State<Http>, call: HttpCall) -> Http
     responses((status = 200, description = "Yes or no, and why.", body = Can)),
 )]
 pub(super) async fn can(State(http): State<Http>, call: HttpCall) -> HttpResult {
-    let CanParameters { principal, verb, name } = call.query()?;
+    let CanParameters { principal, verb, name, priority } = call.query()?;
     let (principal, name) = (principal.unwrap_or_default(), name.unwrap_or_default());
-    json(&Can::from(http.access().can(v1::CanRequest { principal, verb, name }).await?))
+    let priority = priority.unwrap_or_default();
+    json(&Can::from(http.access().can(v1::CanRequest { principal, verb, name, priority }).await?))
 }
 
 /// Lists roles.

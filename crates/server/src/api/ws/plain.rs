@@ -228,7 +228,12 @@ async fn acquire(
 
 /// Whether another attempt would be refused as well, until an administrator permits it.
 fn is_denied(failure: &Failure) -> bool {
-    matches!(failure, Failure::PermissionDenied { .. } | Failure::Unauthenticated)
+    matches!(
+        failure,
+        Failure::PermissionDenied { .. }
+            | Failure::PriorityDenied { .. }
+            | Failure::Unauthenticated
+    )
 }
 
 /// Grants the lease, requests the lock, and renews the lease until the lock is granted.

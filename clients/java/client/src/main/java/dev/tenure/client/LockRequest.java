@@ -78,7 +78,8 @@ public final class LockRequest {
   /**
    * Makes the request more urgent: it stands in the queue as if it had asked 30 seconds earlier for each step. So it
    * passes only requests that asked within that time before it, and no request waits for ever. A request that does not
-   * wait passes no other. Where identity is enabled, the caller needs the verb {@code force} for the lock.
+   * wait passes no other. Where identity is enabled, the caller needs a role that permits the priority for the lock, or
+   * the verb {@code force}.
    *
    * @param priority from 0, the default, to 9
    * @return this request
