@@ -209,8 +209,8 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
     })
 }
 
-/// Writes which priority is not permitted. The verb is the one with which every priority is: a client that does not know
-/// the other fields shows it.
+/// Writes which priority is not permitted. The verb is the one with which every priority is: a client that does not
+/// know the other fields shows it.
 pub(crate) fn forbid_priority(error: &mut v1::Error, asked: u8, most: u8) {
     Verb::Force.name().clone_into(&mut error.limit);
     (error.asked, error.bound) = (asked.into(), most.into());

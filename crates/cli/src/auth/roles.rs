@@ -30,8 +30,9 @@ pub(crate) enum RoleCommand {
     ///   tenure auth role put watcher --allow read,observe:                   every name
     ///   tenure auth role put operator --allow read,observe,force,operate:    and the cluster itself
     ///
-    /// Verbs: read, acquire, keys, elect, observe, sign, force, operate, administer, or all. acquire and elect permit
-    /// requests without a priority, acquire@3 and elect@3 those with priorities up to 3, force those with every priority.
+    /// Verbs: read, acquire, keys, elect, observe, sign, force, operate, administer, or all.
+    /// acquire and elect permit requests without a priority, acquire@3 and elect@3 those with priorities up to 3,
+    /// force those with every priority.
     #[command(verbatim_doc_comment)]
     Put(RolePutArgs),
     /// List roles and their rules

@@ -227,7 +227,8 @@ impl Measurement {
 #[test]
 fn the_bounds_on_waiting_hold_under_constant_load() {
     let mut table = String::from(
-        "| load | slots | priority | requests | mean wait | longest wait | passed by what came at most | bound | first for at most | bound |\n\
+        "| load | slots | priority | requests | mean wait | longest wait \
+         | passed by what came at most | bound | first for at most | bound |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
     for load in [BUSY, OVERLOADED] {

@@ -1,5 +1,5 @@
-//! Checks that only known principals act, with priorities that their roles permit (A1), each on its own leases (A2), and
-//! none after it was revoked (A3).
+//! Checks that only known principals act, with priorities that their roles permit (A1), each on its own leases (A2),
+//! and none after it was revoked (A3).
 
 use std::collections::{BTreeMap, BTreeSet};
 

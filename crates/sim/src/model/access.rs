@@ -13,7 +13,7 @@ use tenure_types::{
 use super::event::blank;
 use super::{
     Grant, GrantState, HandleOf, LEVEL_FAIR_RECORDS, LEVEL_OWNED, LEVEL_RECORDS, LEVEL_REPAIRED,
-    LEVEL_SETTERS, LEVEL_URGENT_ROLES, Model, PRIORITY_MAX, Verdict,
+    LEVEL_SETTERS, LEVEL_URGENT_ROLES, Model, Verdict,
 };
 
 /// The principal of the members.
@@ -32,7 +32,7 @@ pub(super) type OwnerKey = (String, u64);
 type Setters = BTreeMap<Quota, QuotaSetter>;
 
 /// A rule of a role: its verbs, its prefix, and the highest priority that it permits.
-type RoleRule = (VerbSet, String, u8);
+pub(super) type RoleRule = (VerbSet, String, u8);
 
 /// The access rules.
 #[derive(Clone, Default)]
@@ -70,7 +70,7 @@ pub(super) struct Owned {
 }
 
 impl Rules {
-    fn may(&self, principal: &str, verb: Verb, name: &str) -> bool {
+    pub(super) fn may(&self, principal: &str, verb: Verb, name: &str) -> bool {
         if !self.enabled {
             return true;
         }
@@ -87,7 +87,7 @@ impl Rules {
         self.rules_of(principal).iter().any(|rule| permits(rule, verb, name))
     }
 
-    fn rules_of(&self, principal: &str) -> Vec<&RoleRule> {
+    pub(super) fn rules_of(&self, principal: &str) -> Vec<&RoleRule> {
         let Some(known) = self.principals.get(principal).filter(|known| known.enabled) else {
             return Vec::new();
         };
@@ -96,30 +96,6 @@ impl Rules {
 
     fn knows(&self, principal: &str) -> bool {
         principal == MEMBER || self.principals.get(principal).is_some_and(|known| known.enabled)
-    }
-
-    /// Whether the principal may ask for a lock with this priority. With the verb `force` it may always: who may take
-    /// a lock away may pass those that wait for it, too.
-    fn may_hurry(&self, principal: &str, verb: Verb, name: &str, priority: u8) -> bool {
-        let rules = self.rules_of(principal);
-        priority == 0
-            || self.may(principal, Verb::Force, name)
-            || rules.iter().any(|rule| permits(rule, verb, name) && rule.2 >= priority)
-    }
-
-    /// The priority of an ask and the highest that its principal may use for all of its locks, if that is lower.
-    fn too_urgent(&self, principal: &str, command: &Command<'_>) -> Option<(u8, u8)> {
-        let Command::Acquire(ask) = command else { return None };
-        let verb = match ask.purpose {
-            Purpose::Lock => Verb::Acquire,
-            Purpose::Election => Verb::Elect,
-        };
-        let may = |priority| {
-            let mut asks = ask.locks.as_slice().iter();
-            asks.all(|one| self.may_hurry(principal, verb, one.lock, priority))
-        };
-        let highest = (0..=PRIORITY_MAX).rev().find(|priority| may(*priority))?;
-        (highest < ask.priority).then_some((ask.priority, highest))
     }
 
     /// The verb that is missing for a command, if one is.
@@ -313,7 +289,7 @@ impl Rules {
 }
 
 /// Whether a rule permits a verb with a name.
-fn permits(rule: &RoleRule, verb: Verb, name: &str) -> bool {
+pub(super) fn permits(rule: &RoleRule, verb: Verb, name: &str) -> bool {
     rule.0.contains(verb) && name.starts_with(&rule.1)
 }
 
@@ -341,15 +317,6 @@ pub(super) fn sets_rates(change: &AccessChange<'_>) -> bool {
     };
     let rates = [Quota::Sessions, Quota::Watches, Quota::RequestsPerSecond, Quota::BytesInFlight];
     rates.into_iter().any(|quota| quotas.get(quota).is_some())
-}
-
-/// Whether a change gives a role a rule that permits priorities, or depends on such a role.
-pub(super) fn permits_priorities(change: &AccessChange<'_>) -> bool {
-    match change {
-        AccessChange::PutRole { rules, .. } => rules.iter().any(|rule| rule.priority != 0),
-        AccessChange::Replace(it) => permits_priorities(&it.seen) || permits_priorities(&it.change),
-        _ => false,
-    }
 }
 
 impl Model {

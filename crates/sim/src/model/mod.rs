@@ -29,6 +29,7 @@ mod take_away;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod urgent_role;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -320,7 +321,8 @@ impl Model {
                     Err(Refusal::Malformed)
                 }
                 Some(Request { command: Command::SetAccess(change), .. })
-                    if self.level < LEVEL_URGENT_ROLES && access::permits_priorities(change) =>
+                    if self.level < LEVEL_URGENT_ROLES
+                        && urgent_role::permits_priorities(change) =>
                 {
                     Err(Refusal::Malformed)
                 }
