@@ -39,7 +39,7 @@ export function whyNot(console, verb) {
   return console.read_only ? 'the console of this member is read-only' : `needs the verb ${verb}`;
 }
 
-// The dialog that is open. It is about what was shown when it was opened, and stays when that is gone.
+// The open dialog is about what was shown when it was opened.
 const opened = store(undefined);
 
 let dialogs = 0;
@@ -73,7 +73,7 @@ const CLOSE_MS = 1000;
 /** Follows a lock until its former holder has stopped and the next one has it. */
 function Followed({ lock, token, left, now: atOnce, opens, waiting }) {
   const { data, at } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 1 }, 500);
-  // Until when the lock could stay closed for the former holder, and when it was seen that it does not any more.
+  // Until when the lock could stay closed, and when it was seen open.
   const time = useRef({ over: Date.now() + left });
   if (!data) return html`<p>Looking…</p>`;
   const holders = (data.lock && data.lock.holders) || [];
@@ -105,7 +105,7 @@ const BLOCKS = {
   resting: 'The min hold of the former holder keeps the lock closed for another',
 };
 
-/** How long a holder has to stop, if it is told now: what is left of its lease. A renewal meanwhile makes it longer. */
+/** How long a holder has to stop: what is left of its lease; longer after a renewal. */
 function useTimeToStop(lock, holder) {
   const lease = useResource(`/v1/leases/${name(holder.lease)}`, {}, 1000);
   // Who may take the lock away need not be allowed to see the lease.

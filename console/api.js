@@ -17,7 +17,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Whether an error is an answer: a refusal. Nothing is stale because of it, and asking again does not help. */
+/** Whether an error is a refusal: asking again does not help. */
 export const isAnswer = (error) => error.status >= 400 && error.status < 500 && error.status !== 429;
 
 const listeners = new Set();
@@ -83,8 +83,7 @@ export const memberNow = () => Date.now() + ahead;
 let searching = Promise.resolve();
 
 /**
- * Reads. A member serves one search of the archive at a time to each caller, so searches wait for each other here. `sent`
- * is called when the request leaves: the member has had it for no longer than that.
+ * Reads. Searches of the archive wait for each other; `sent` is called when the request leaves.
  */
 export function get(path, params, signal, sent) {
   const searches = path === '/v1/history' || (params && params.archive);
@@ -144,7 +143,7 @@ export async function stream(path, params, lastId, signal) {
   return (await ask('GET', path, params, { headers, signal })).body.getReader();
 }
 
-/** Exchanges an API key or token for a session cookie. The key is in a header, never in an address. */
+/** Exchanges an API key or token, in a header, for a session cookie. */
 export async function signIn(key) {
   return (await ask('POST', '/v1/console/session', {}, { headers: { Authorization: `Bearer ${key}` } })).json();
 }
@@ -155,7 +154,7 @@ export async function signOut() {
 
 const answers = new Map();
 
-/** Whether the caller may do something with a name; empty for the cluster. Remembered for a minute. */
+/** Whether the caller may do something with a name (empty: the cluster); kept for a minute. */
 export async function can(verb, lock) {
   const key = `${verb} ${lock}`;
   const known = answers.get(key);

@@ -7,7 +7,7 @@ export const BRANCHES = 8;
 /** The most locks below each other, and the most requests for one tree. */
 const DEEP = 8;
 const READS_MAX = 64;
-/** How many places in a queue are read to find the request itself, if the member does not say which one it is. */
+/** How many places in a queue are read. */
 const PLACES = 50;
 
 /**
@@ -15,7 +15,7 @@ const PLACES = 50;
  *
  * - a request: `{ lease, place, kind, pool, total, locks }`, of kind `one`, `all`, `any` or `pool`, with the first of its locks;
  * - a lock: `{ lock, holders, more, ahead, moreAhead, first, at }`, and `first` if the request is the first in its queue;
- * - a holder, or a client ahead: `{ client, lease, …, requests }`, with what it waits for itself.
+ * - a holder, or a client ahead: `{ client, lease, …, requests }`.
  *
  * A node is `again` if it is elsewhere in the tree, `cut` if a bound ended the search there, and has `refused` if the
  * caller may not see what follows.
@@ -29,20 +29,22 @@ export async function treeOf(root, signal, sent, read = get) {
   return tree;
 }
 
-/** Whether a lock that was explained has more behind it than its holder. */
+export const freeSlots = (lock) => (lock && lock.slots ? Math.max(0, lock.slots - lock.holders.length) : 0);
+
+/** Whether an explained lock has more behind it than its holder. */
 export function isDeep({ lock, chain, chain_goes_on: goesOn, ahead }) {
-  if (!lock) return false;
+  if (!lock || (freeSlots(lock) && !lock.waiting)) return false;
   if (chain.length > 1 || goesOn) return true;
   return lock.holders.length > 1 || (lock.holders.length === 0 && ahead.length > 0 && isGroup(ahead[0]));
 }
 
-/** Who is at the end of a chain of single holders that wait for each other, from a lock that was explained; if that is known. */
+/** Who is at the end of the chain of an explained lock, if that is known. */
 export function endOf({ lock, chain, chain_goes_on: goesOn }) {
   const single = lock && lock.holders.length === 1 && lock.holders[0].state === 'held';
   return single && !goesOn ? chain[chain.length - 1] : undefined;
 }
 
-/** What the locks that are asked for say about what is behind them; nothing of those that the caller may not see. */
+/** Locks, explained, as far as the caller may see them. */
 export async function explainAll(asked, signal, sent) {
   const explain = ({ lock, lease }) => get(`/v1/locks/${name(lock)}`, { view: 'explain', lease, limit: lease ? PLACES : 1, stale: true }, signal, sent);
   const answers = await Promise.all(asked.map((it) => explain(it).catch((error) => {
@@ -51,7 +53,47 @@ export async function explainAll(asked, signal, sent) {
   return new Map(asked.map((it, index) => [it.lock, answers[index]]).filter(([, answer]) => answer));
 }
 
-/** Whether a request gets all of several locks or none: then what holds it up may be at another one. */
+/** The most requests for them. */
+const WAITERS_READS = 40;
+
+/**
+ * The clients in the queues of some locks, in the queues of what these hold, and so on. Not `whole` if a bound or a
+ * missing permission ended the search.
+ */
+export async function waitersOf(locks, client, signal, sent, read = get) {
+  const [clients, seen, leases] = [new Set(), new Set(), new Set()];
+  let whole = true;
+  let reads = WAITERS_READS;
+  const ask = async (path, params) => {
+    reads -= 1;
+    if (reads >= 0) {
+      try {
+        return await read(path, { ...params, stale: true }, signal, sent);
+      } catch (error) {
+        if (!isAnswer(error)) throw error;
+      }
+    }
+    whole = false;
+    return undefined;
+  };
+  for (let next = locks; next.length; ) {
+    const queues = await Promise.all(next.filter((lock) => !seen.has(lock) && seen.add(lock)).map((lock) => ask(`/v1/locks/${name(lock)}`, { view: 'explain', limit: PLACES })));
+    const found = [];
+    for (const answer of queues.filter(Boolean)) {
+      if (answer.lock && answer.lock.waiting > answer.ahead.length) whole = false;
+      for (const it of answer.ahead) {
+        if (it.client !== client) clients.add(it.client);
+        if (!leases.has(it.lease)) found.push(it.lease);
+        leases.add(it.lease);
+      }
+    }
+    const held = await Promise.all(found.map((lease) => ask(`/v1/leases/${name(lease)}`, {})));
+    next = held.filter(Boolean).flatMap((lease) => lease.holds.map((hold) => hold.lock));
+  }
+  return { clients: [...clients], whole };
+}
+
+/** Whether a request gets all of several locks or none. */
 const isGroup = ({ locks, any, pool }) => locks.length > 1 && !any && !pool;
 
 class Search {
@@ -62,7 +104,7 @@ class Search {
     this.leases = new Set(root);
   }
 
-  // What a path answers; nothing if it was refused or the bound is reached, which the node then says.
+  // What a path answers; the node says why if nothing.
   async read(node, path, params) {
     if (this.reads === 0) {
       node.cut = true;
@@ -78,7 +120,7 @@ class Search {
     }
   }
 
-  /** Finds the locks of a request. Returns what is to be looked at next. */
+  /** Returns what is to be looked at next. */
   async request(node, depth) {
     const { lease } = node;
     const [first] = node.locks;
@@ -93,7 +135,7 @@ class Search {
     return [...next, ...others.map((other) => () => this.lock(other, lease, depth))];
   }
 
-  /** Finds who is in the way at a lock: its holders, and who is ahead of `asker` in its queue. */
+  /** Finds the holders of a lock, and who is ahead of `asker`. */
   async lock(node, asker, depth) {
     if (this.locks.has(node.lock)) {
       node.again = true;
@@ -108,7 +150,6 @@ class Search {
     if (!explained) return [];
     const { lock, ahead: queue, chain } = explained;
     const at = Date.now();
-    // The member says which request is the asker's only to who may use its lease.
     const index = queue.findIndex((it) => it.lease === asker);
     const own = explained.own || queue[index];
     const ahead = asker === undefined ? queue.slice(0, 1).filter(isGroup) : index < 0 ? queue : queue.slice(0, index);
@@ -145,7 +186,7 @@ class Search {
     this.leases.add(node.lease);
     const lease = await this.read(node, `/v1/leases/${name(node.lease)}`, {});
     if (!lease) {
-      // Of the first holder the member says which lock it waits for, to who may read that lock.
+      // The member says it of the first holder.
       const told = node.refused && chain.length > 1 && chain[0].lease === node.lease;
       if (!told) return [];
       node.refused = undefined;
@@ -158,7 +199,7 @@ class Search {
     return node.requests.map((request) => () => this.request(request, depth + 1));
   }
 
-  // What a client ahead in a queue waits for besides: its request is served as a whole.
+  // What a client ahead in a queue waits for besides.
   async ahead(node, lock, depth) {
     const locks = node.locks.filter((it) => it !== lock);
     const kind = locks.length > 1 ? 'all' : 'one';

@@ -66,7 +66,7 @@ export function findings(status) {
   if (versions.length > 1) say('warn', `members run ${versions.join(' and ')}`, 'upgrade the others, one by one');
   if (status.insecure) say('warn', 'the cluster accepts every caller, in plaintext', 'make certificates: tenure help certificates');
   const rank = { bad: 0, warn: 1, ok: 2 };
-  // Whether a majority agrees comes first among equals, because everything else depends on it, then who is down.
+  // Among equals, first whether a majority agrees, then who is down.
   const order = (it) => rank[it.level] * 2 + (it.agrees || it.down ? 0 : 1);
   return found.sort((one, other) => order(one) - order(other));
 }

@@ -24,7 +24,7 @@ const two = (number) => String(number).padStart(2, '0');
 const dayOf = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
 const timeOf = (date, seconds) => `${two(date.getHours())}:${two(date.getMinutes())}${seconds ? `:${two(date.getSeconds())}` : ''}`;
 
-/** A time in the zone of this browser; the day only if it is not today. For axes, whose day is beside them. */
+/** A time for axes: the day only if it is not today. */
 export function local(date, seconds = true) {
   const time = timeOf(date, seconds);
   return date.toDateString() === new Date().toDateString() ? time : `${dayOf(date)} ${time}`;
@@ -38,7 +38,7 @@ export function when(date, now = new Date()) {
   return `${said ? said[1] : dayOf(date)} ${timeOf(date, true)}`;
 }
 
-/** The zone of this browser at a time: `UTC`, `UTC+1`, `UTC-3:30`. It may have another one in winter. */
+/** The zone of this browser at a time: `UTC`, `UTC+1`, `UTC-3:30`. */
 export function zone(date = new Date()) {
   const east = -date.getTimezoneOffset();
   const [hours, minutes] = [Math.floor(Math.abs(east) / 60), Math.abs(east) % 60];
@@ -109,7 +109,7 @@ export const LOSSES = new Set(['expired', 'revoked', 'forced', 'max_hold', 'no_p
 /** An argument as a shell takes it unchanged. */
 export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-/** Of the lock that a nested `tenure run` holds while it waits, the lock that it waits for; of others nothing. */
+/** The real lock, of one that a nested `tenure run` holds while it waits; of others nothing. */
 export const nested = (lock) => (/^(.+)\/\.nested\/\d+$/.exec(lock) || [])[1];
 
 /** Metadata or a value: text, or its size if it is not text. */

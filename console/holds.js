@@ -14,7 +14,8 @@ function excludes(hold, event) {
 
 /**
  * The holds in some changes, oldest first. A hold knows when it was granted, when and how it ended, and for the next
- * one the margin: the time between the last moment at which the former holder could act and the grant.
+ * one the margin: the time between the last moment at which the former holder could act and the grant. One that was lost
+ * knows that moment as `until`, and its successor knows it as `after`.
  */
 export function holds(changes) {
   const found = [];
@@ -28,7 +29,7 @@ export function holds(changes) {
       const place = `${event.lock}\n${event.slot ?? ''}`;
       const at = event.at ? Date.parse(event.at) : undefined;
       if (event.cause === 'granted') {
-        // The end of a hold that the archive lacks was here at the latest. If its event comes after all, it counts.
+        // An end that the archive lacks was here at the latest; its event counts if it comes.
         for (const hold of open.values()) {
           if (!hold.end && excludes(hold, event)) Object.assign(hold, { to: at, end: 'unrecorded' });
         }
@@ -47,6 +48,7 @@ export function holds(changes) {
           revision: change.revision,
           from: at,
           margin: before && before.lost ? margin : undefined,
+          after: before && before.lost ? before.hold : undefined,
           gap: before && !before.lost ? margin : undefined,
         };
         open.set(key, hold);
@@ -77,13 +79,17 @@ export function holds(changes) {
         });
         const lost = !GIVEN_BACK.has(event.cause);
         const stops = lost ? event.renewed_clock_ms + event.ttl_ms : event.clock_ms;
-        if (stops !== undefined && !Number.isNaN(stops)) last.set(place, { clock: stops, lost });
+        if (stops !== undefined && !Number.isNaN(stops)) last.set(place, { clock: stops, lost, hold });
+        if (lost && at && stops > event.clock_ms) hold.until = at + stops - event.clock_ms;
       } else if (event.cause === 'updated' && open.has(key)) {
         open.get(key).says = content(event.metadata, event.metadata_base64);
       } else if (event.cause === 'cooled' && event.reason && !event.by && event.clock_ms !== undefined) {
         // The holder said that it has stopped.
         const place0 = last.get(place);
-        if (place0) last.set(place, { clock: event.clock_ms, lost: true });
+        if (place0) {
+          last.set(place, { ...place0, clock: event.clock_ms, lost: true });
+          place0.hold.until = at;
+        }
       }
     }
   }
@@ -91,8 +97,7 @@ export function holds(changes) {
 }
 
 /**
- * Who held a lock at a time, by its holds, each with the token and mode that it had then. They are not known before the
- * first upgrade of a hold whose grant is not among the changes.
+ * Who held a lock at a time, by its holds, each with the token and mode that it had then, if they are known.
  */
 export function heldAt(all, time) {
   const held = all.filter((hold) => (hold.from === undefined || hold.from <= time) && (hold.to === undefined || hold.to > time));
@@ -101,4 +106,13 @@ export function heldAt(all, time) {
     const { token, mode } = hold.tokens.findLast(({ from }) => from === undefined || from <= time) || {};
     return { ...hold, token, mode };
   });
+}
+
+/**
+ * The holds that were lost without time to stop: those whose client may still work at `now`, and those before a present
+ * hold that was granted meanwhile. `tokens` are the present holds.
+ */
+export function unsafe(all, tokens, now) {
+  const before = all.filter((hold) => tokens.includes(hold.token) && hold.margin < 0).map((hold) => hold.after);
+  return all.filter((hold) => hold.until && !tokens.includes(hold.token) && (hold.until > now || before.includes(hold)));
 }

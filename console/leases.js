@@ -3,11 +3,11 @@
 
 import { get } from './api.js';
 
-/** How many pages are read, of up to 1,000 entries each. Of entries that do not match a member skips far more. */
+/** How many pages are read. */
 const PAGES_MAX = 50;
 const PAGE = 1000;
 
-// Every entry of a list that passes, page by page, until there is no further page or `enough` have been found.
+// Every entry of a list that passes, until `enough` have been found.
 async function all(path, params, field, passes, { signal, sent, pages = PAGES_MAX, enough = Infinity }) {
   const found = [];
   let after;
@@ -25,7 +25,7 @@ export function leasesOf(client, reading) {
   return all('/v1/leases', { client }, 'leases', (lease) => lease.client === client, reading);
 }
 
-/** The locks of which a client is a holder, or perhaps among those who wait, as far as the caller may read them. */
+/** The locks that a client holds or perhaps awaits, as far as the caller may read them. */
 export function locksOf(client, reading) {
   return all('/v1/locks', { client, stale: true }, 'locks', () => true, reading);
 }

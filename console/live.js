@@ -30,7 +30,7 @@ export function useStore(from) {
 
 /** The present time, once per second, while the page is visible. */
 const clock = store(Date.now());
-/** The same for what was read: it stops while that may be out of date, because nothing is known of the time since. */
+/** The same, but it stops while what was read may be out of date. */
 const known = store(Date.now());
 setInterval(() => {
   if (document.hidden) return;
@@ -56,7 +56,7 @@ function judge() {
 }
 
 let numbered = 0;
-/** One source of what is shown. After its `end` nothing is known of it any more, whatever still reports on it. */
+/** One source of what is shown, until its `end`. */
 export function source() {
   const id = (numbered += 1);
   let good = Date.now();
@@ -123,7 +123,7 @@ export function useRead(key, read, every = 0) {
       clearTimeout(timer);
       let next = wait();
       let late;
-      // A read that still waits for another one says nothing about the member.
+      // A read that waits for another one says nothing.
       const sent = () => {
         clearTimeout(late);
         late = setTimeout(() => from.bad('this member does not answer'), LATE_MS);
@@ -168,9 +168,9 @@ export function useRead(key, read, every = 0) {
   return { ...own, reload: () => reload.current() };
 }
 
-/** Events carry the wall clock of the leader of their time: so far apart the clocks of members may be. */
+/** So far apart the clocks of members may be. */
 const CLOCKS_MS = 600_000;
-/** The beginning of a search moves in such steps, so that a search that repeats stays the same. */
+/** The beginning of a repeated search moves in such steps. */
 const STEP_MS = 300_000;
 
 /**

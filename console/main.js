@@ -36,7 +36,7 @@ function Mark() {
     ${stale ? html`<span>Stale: last news ${duration(age)} ago</span>` : 'Live'}</span>`;
 }
 
-/** The members as this one last listed them: where else to look when it does not answer any more. */
+/** The members, as last listed: where else to look. */
 const members = store([]);
 const MEMBERS_MS = 60_000;
 
@@ -60,7 +60,7 @@ function StaleBanner({ console }) {
     ${others.length > 0 && html`<div class="others">The same page at another member: ${others.map((member) => html`<a key=${member.member_id} href=${elsewhere(member.client_address)}>${member.name || member.member_id} (${member.client_address})</a> `)}</div>`}</div>`;
 }
 
-/** How many pages of leases are searched for a client of the very name before the page of the search is shown. */
+/** How many pages of leases are searched for a client of the very name. */
 const SEEK_PAGES = 3;
 
 /** Finds the very lock, client or lease of a name, and shows a page of what is like it otherwise. */
@@ -118,7 +118,7 @@ function Theme() {
   return html`<button class="quiet" onClick=${() => set(THEMES[(THEMES.indexOf(theme) + 1) % 3])} aria-label=${`Theme: ${theme}. Change`}>${{ auto: '◐', light: '☀', dark: '☾' }[theme]}</button>`;
 }
 
-// Whether the caller may read everything. To others an empty list says that there may be what they do not see.
+// Whether the caller may read everything.
 const readsEverything = () =>
   can('read', '').catch((error) => {
     if (isAnswer(error) && error.status !== 401) return false;
@@ -143,7 +143,6 @@ function App() {
     return onSignedOut((error) => set((before) => ({ out: true, why: before.console ? error.message : '' })));
   }, []);
   useEffect(() => {
-    // Until the member answers for the first time there is nothing to show.
     if (!session.error || session.console) return undefined;
     const timer = setTimeout(load, 2000);
     return () => clearTimeout(timer);

@@ -1,8 +1,7 @@
 // Rebuilds who waited for whom when a request was refused as a deadlock.
 //
-// The event of a refusal names the client that asked and the locks that it asked for, not the other clients of the ring:
-// a caller that may see one lock need not see the others. Who held those locks and waited for them at that moment is in
-// the past of the locks and clients, of which a caller gets what it may read.
+// The event of a refusal names the client and the locks that it asked for; the others of the ring are found in the past of
+// those, as far as the caller may read it.
 
 import { get, isAnswer, name } from './api.js';
 
@@ -48,9 +47,8 @@ export function awaited(lease, changes) {
 }
 
 /**
- * Walks from the request to what was in its way, from lock to client to lock, until it comes back to the lease that
- * asked. Returns `{ links, closed }`: each link is a client, the lock that it waited for, and `by`: who was in the way
- * there, as its holder or ahead in its queue. A ring of holders is preferred: there may be others.
+ * Walks from the request to what was in its way, until it comes back. Returns `{ links, closed }`; each link has a client,
+ * the lock that it waited for, and `by`: who was in the way. A ring of holders is preferred.
  */
 async function walk(change, read) {
   const { lease: first, client } = change.events[0];
@@ -92,7 +90,6 @@ export function ringOf(change) {
     const found = new Map();
     const read = async (path, params) => {
       const key = JSON.stringify([path, params]);
-      // Beyond the bound nothing more is found, and what is shown is not closed.
       if (!found.has(key) && found.size < SEARCHES_MAX) found.set(key, (await get(path, { ...params, before: revision, limit: REVISIONS })).changes);
       return found.get(key) || [];
     };

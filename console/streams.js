@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from './vendor/htm-preact.js';
 import { isAnswer, stream } from './api.js';
 import { source, words } from './live.js';
 
-/** Without a byte for so long a stream counts as broken: the member sends its progress every ten seconds. */
+/** Without a byte for so long a stream is broken: progress comes every ten seconds. */
 const SILENT_MS = 25_000;
 const RETRY_MS = [300, 700, 1500, 3000, 5000];
 
@@ -34,9 +34,8 @@ async function* events(reader, alive) {
 }
 
 /**
- * Follows a stream until it is closed, and resumes it where it broke. `heard` gets every event with its data; `joined`
- * is called at each beginning, for what may have changed meanwhile; `refused` if the caller may not have the stream.
- * A page that the browser does not show has no streams: it opens few connections to one member in all its tabs.
+ * Follows a stream until it is closed, and resumes it where it broke. `joined` is called at each beginning, `refused` if
+ * the caller may not have it. A page that the browser does not show has no streams.
  */
 function follow(path, params, { heard, joined, refused }) {
   const from = source();
@@ -82,7 +81,7 @@ function follow(path, params, { heard, joined, refused }) {
     }
     clearTimeout(watchdog);
     if (closed || mine !== running) return;
-    // Who may not follow is not behind: what is shown comes from elsewhere, or says that it may not be seen.
+    // Who may not follow is not behind.
     if (denied) {
       from.good();
       attempt = RETRY_MS.length;
@@ -130,7 +129,7 @@ export function useStates(path, params, type) {
 const SOON_MS = 120;
 const CHANGES_MS = 1000;
 
-// Lets the first calls follow each other quickly, and those of something that does not end ever more slowly.
+// Calls that do not end come ever more slowly.
 function spacing(first, most) {
   let gap = first;
   let last = 0;
@@ -144,7 +143,7 @@ function spacing(first, most) {
   };
 }
 
-/** Calls `changed` with the changes of the locks that `params` name: soon, and once in a second while there are more. */
+/** Calls `changed` with the changes of some locks: soon, then once a second. */
 export function useChanges(params, changed) {
   const key = params && JSON.stringify(params);
   const latest = useRef(changed);
@@ -157,7 +156,7 @@ export function useChanges(params, changed) {
     const flush = () => {
       timer = undefined;
       if (document.hidden) {
-        // The browser shows another tab. When it shows this one, `shown` reads everything again, so nothing is kept.
+        // Another tab is shown; `shown` reads everything again.
         waiting = [];
         return;
       }

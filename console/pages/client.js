@@ -4,25 +4,26 @@ import { html, useMemo } from '../vendor/htm-preact.js';
 import { useHistory, useRead, useResource } from '../live.js';
 import { leasesOf, locksOf } from '../leases.js';
 import { name } from '../api.js';
-import { endOf, explainAll, requestsOf } from '../blocking.js';
+import { endOf, explainAll, requestsOf, waitersOf } from '../blocking.js';
 import { content, duration, nested, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, ClientLink, Command, Empty, Field, Further, InTheEnd, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, Some, TtlBar } from '../parts/basic.js';
+import { Age, Brief, ClientLink, Command, Empty, Field, Further, InTheEnd, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, Some, Time, TtlBar } from '../parts/basic.js';
 import { WhyItWaits } from '../parts/blocking.js';
 import { LossTable } from './lock.js';
 
-/** How many leases of a client, and how many locks and keys of a lease, are shown at first. */
 const LEASES = 50;
 const ITEMS = 100;
 /** How many of the locks that it waits for the first sentence names. */
 const NAMED = 3;
-/** How many leases have so many of their requests explained at first: each takes some reads every few seconds. */
+/** How many leases have so many of their requests explained at first. */
 const EXPLAINED = 3;
-/** So long after a search that took one page it is made again, and so much longer after one that took more. */
+/** How often a search is made again, for each page that it took. */
 const SEARCH_MS = 2000;
 /** How often the waits of the first sentence are read again. */
 const EXPLAIN_MS = 5000;
+/** How often it is read who waits because of a client: up to 40 requests. */
+const WAITERS_MS = 10_000;
 
 function LeaseCard({ lease, at, console, open }) {
   const may = useCan(console, 'force');
@@ -50,7 +51,7 @@ function Losses({ client }) {
   <//>`;
 }
 
-/** What a client holds of the locks that the caller may read, which need not be allowed to see its leases. */
+/** What a client holds of the locks that the caller may read. */
 function Visible({ client }) {
   const { data, at, error } = useRead(`locks of ${client}`, (signal, sent) => locksOf(client, { signal, sent }), (read) => 5000 * (read ? read.pages : 1));
   const locks = data ? data.found : [];
@@ -79,12 +80,31 @@ function Waiting({ client, waits }) {
   return html`${waits.length > 1 ? `${plural(waits.length, 'lock')}: ` : ''}${named.map((wait, index) => html`${index ? ', ' : ''}<${LockLink} key=${wait.lock} lock=${wait.lock} />${more(wait)}`)}${waits.length > NAMED ? ', …' : ''}`;
 }
 
+/** What a client does with its locks, since when, and who waits because of it. */
+function Holding({ client, held, all }) {
+  const named = held.slice(0, NAMED);
+  const { data, at } = useRead(`held by ${client} ${named.map((it) => it.lock).join(' ')}`, (signal, sent) => explainAll(named.map(({ lock }) => ({ lock })), signal, sent), EXPLAIN_MS);
+  const waiters = useRead(`who waits for ${client} ${all.join(' ')}`, (signal, sent) => waitersOf(all, client, signal, sent), WAITERS_MS);
+  const { clients, whole } = waiters.data || {};
+  const grants = named.map(({ lock, token }) => {
+    const explained = data && data.get(lock);
+    const holder = explained && explained.lock && explained.lock.holders.find((it) => it.token === token);
+    return holder && { lock, held: holder.held_ms, says: content(holder.metadata, holder.metadata_base64) };
+  }).filter(Boolean);
+  return html`${grants.map(({ lock, held: ms, says }) => html`<p class="answer" key=${lock}><${LockLink} lock=${lock} />: held since <${Time} at=${at - ms} />, for <${Age} ms=${ms} at=${at} />${says ? html`: “<${Brief} text=${says} />”` : '; it does not say what it does'}.</p>`)}
+    ${clients && (clients.length > 0 || whole) && html`<p class="answer">${clients.length
+      ? html`<strong>${whole ? '' : 'At least '}${plural(clients.length, 'client waits', 'clients wait')} because of it in the end</strong>: ${clients.slice(0, 5).map((it, index) => html`${index ? ', ' : ''}<${ClientLink} client=${it} />`)}${clients.length > 5 ? ', …' : ''}.`
+      : 'No client waits because of it.'}</p>`}`;
+}
+
 export function Client({ about: client, console }) {
   const { data, at, error } = useRead(`leases of ${client}`, (signal, sent) => leasesOf(client, { signal, sent }), (read) => SEARCH_MS * (read ? read.pages : 1));
   const leases = data ? data.found : [];
   // For a lock of its own nested run it waits for itself.
   const inner = new Set(leases.flatMap((lease) => lease.holds.map((hold) => hold.lock)).filter(nested));
-  const held = leases.reduce((sum, lease) => sum + lease.holds.length, 0) - inner.size;
+  const all = leases.flatMap((lease) => lease.holds);
+  const own = all.filter(({ lock }) => !nested(lock));
+  const held = own.length;
   const waits = leases.flatMap((lease) => lease.waits.map(({ lock }) => ({ lock, lease: lease.lease }))).filter(({ lock }) => !inner.has(lock));
   return html`<h1 tabindex="-1"><span class="kind">Client</span> <span class="name">${client}</span></h1>
     <${Limited} console=${console} />
@@ -92,6 +112,7 @@ export function Client({ about: client, console }) {
     ${data && html`<p class="answer">${leases.length
       ? html`It has ${plural(leases.length, 'lease')}, holds ${held ? plural(held, 'lock') : 'no lock'} and waits for ${waits.length ? html`<${Waiting} client=${client} waits=${waits} />` : 'none'}${inner.size > 0 && waits.some(({ lock }) => [...inner].some((it) => nested(it) === lock)) ? ', in a nested run' : ''}.`
       : nothing(console, 'It has no lease now: it holds nothing and waits for nothing.', 'It has no lease that you may see. The leases of others are shown to callers with the verb read for the cluster.')}</p>`}
+    ${all.length > 0 && html`<${Holding} client=${client} held=${own} all=${all.map(({ lock }) => lock)} />`}
     ${!console.readsAll && html`<${Visible} client=${client} />`}
     ${data ? !data.whole && html`<p class="note">There are more leases than were searched: this client may have others.</p>` : !error && html`<p class="loading">Loading…</p>`}
     <${Some} of=${leases} most=${LEASES} within=${(cards) => html`<div class="holders">${cards}</div>`} each=${(lease, index) => html`<${LeaseCard} key=${lease.lease} lease=${lease} at=${at} console=${console} open=${index < EXPLAINED} />`} />

@@ -1,19 +1,19 @@
 // One lock: who holds it, since when and why, who waits, what is in the way, and what happened to it.
 
-import { html, useMemo } from '../vendor/htm-preact.js';
-import { useResource } from '../live.js';
+import { html, useEffect, useMemo, useState } from '../vendor/htm-preact.js';
+import { useKnownNow, useResource } from '../live.js';
 import { useChanges, useSpaced } from '../streams.js';
 import { isAnswer, memberNow, name } from '../api.js';
 import { href } from '../router.js';
 import { cause, content, count, duration, LOSSES, nested, plural } from '../format.js';
-import { endOf, isDeep } from '../blocking.js';
-import { holds } from '../holds.js';
+import { endOf, freeSlots, isDeep } from '../blocking.js';
+import { holds, unsafe } from '../holds.js';
 import { ActButton, Force, Revoke, useCan, whyNot } from '../acts.js';
 import { Age, Brief, Choice, ClientLink, Command, Empty, Field, InTheEnd, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TimeHead, TtlBar } from '../parts/basic.js';
 import { WhatIsInTheWay } from '../parts/blocking.js';
 import { List, usePages } from '../parts/list.js';
 
-/** How often the past of a lock is read while it changes all the time, how many revisions, and how many holds are shown. */
+/** How often the past is read at most, how many revisions, and how many holds are shown. */
 const PAST_MS = 10_000;
 const PAST_REVISIONS = 200;
 const PAST_HOLDS = 60;
@@ -35,7 +35,7 @@ function standing({ lock, drained, free_if_silent_ms: silent }) {
 /** Who took a lock away, and why. */
 function Taken({ hold }) {
   if (!hold || !LOSSES.has(hold.end)) return null;
-  return html`${hold.by ? html` by <strong>${hold.by}</strong>` : ''}${hold.reason ? `: “${hold.reason}”` : ''}`;
+  return html`${hold.by ? html` by <a class="name" href=${href('audit', '', { text: hold.by })} title="Audit">${hold.by}</a>` : ''}${hold.reason ? `: “${hold.reason}”` : ''}`;
 }
 
 /** How a lock without a holder was held last. */
@@ -56,6 +56,15 @@ function Drained({ drained, at }) {
   return html` <strong>${below} closed to new holders</strong> for <${Age} ms=${drained.drained_ms} at=${at} />${drained.by ? html` by <strong>${drained.by}</strong>` : ''}${drained.reason ? `: “${drained.reason}”` : ''}. No client is granted it until they are opened again.`;
 }
 
+/** Who may still be working with a lock that was taken from it. */
+function Unsafe({ list, holders }) {
+  const now = useKnownNow() + memberNow() - Date.now();
+  return unsafe(list, holders.map((holder) => holder.token), now).slice(-5).map((hold) => {
+    const still = hold.until > now;
+    return html`<p class="unsafe" key=${hold.token} role="status"><strong><${ClientLink} client=${hold.client} /> may ${still ? 'still be working' : 'have worked'} until <${Time} at=${hold.until} /></strong>${still ? '' : ', when the next client had the lock already'}: it was not given time to stop; only a fence ${still ? 'protects' : 'protected'} the resource.</p>`;
+  });
+}
+
 /** The answer in one sentence. */
 function Summary({ explained, at, list }) {
   const { lock, ahead, chain, free_if_silent_ms: silent, free_at_latest_ms: latest, quiet_ms: quiet } = explained;
@@ -67,9 +76,10 @@ function Summary({ explained, at, list }) {
   const first = lock.holders[0];
   const taken = list.find((hold) => hold.token === first.token);
   const others = lock.holders.length - 1;
+  const slots = freeSlots(lock);
   const who =
     first.state === 'held'
-      ? html`Held by <${ClientLink} client=${first.client} />${others ? ` and ${plural(others, 'other')}` : ''} for <${Age} ms=${first.held_ms} at=${at} />${first.renewed_ms != null ? html`; it renewed its lease <${Age} ms=${first.renewed_ms} at=${at} /> ago` : ''}.`
+      ? html`Held by <${ClientLink} client=${first.client} />${others ? ` and ${plural(others, 'other')}` : ''} for <${Age} ms=${first.held_ms} at=${at} />${first.renewed_ms != null && !others ? html`; it renewed its lease <${Age} ms=${first.renewed_ms} at=${at} /> ago` : ''}.`
       : first.state === 'cooling'
         ? html`Taken away from <${ClientLink} client=${first.client} /><${Taken} hold=${taken} />. Closed until it confirms that it has stopped, for <${Left} ms=${first.left_ms || 0} at=${at} /> at most.`
         : first.state === 'resting'
@@ -78,22 +88,23 @@ function Summary({ explained, at, list }) {
   const waits = lock.waiting
     ? html` ${plural(lock.waiting, 'client waits', 'clients wait')}${ahead[0] ? html`; the first, <${ClientLink} client=${ahead[0].client} />, for <${Age} ms=${ahead[0].waiting_ms} at=${at} /><${Choice} of=${ahead[0]} />` : ''}.`
     : html` No client waits.`;
+  const it = lock.slots ? 'A slot' : 'It';
   const free =
-    first.state !== 'held'
+    slots || first.state !== 'held'
       ? ''
       : latest != null
-        ? html` It is free when released, or in <${Left} ms=${latest} at=${at} /> at the latest.`
+        ? html` ${it} is free when released, or in <${Left} ms=${latest} at=${at} /> at the latest.`
         : silent != null
-          ? html` It is free when released, or in <${Left} ms=${silent} at=${at} /> if the holder stops renewing now.`
+          ? html` ${it} is free when released, or in <${Left} ms=${silent} at=${at} /> if the holder stops renewing now.`
           : '';
   const end = endOf(explained);
   const behind = end && chain.length > 1 ? html` Its holder waits itself: in the end everything waits for <${InTheEnd} end=${end} />.` : '';
-  return html`<p class="answer">${who}${drained}${waits}${behind}${free}</p>`;
+  return html`<p class="answer">${slots ? html`<strong>${count(slots)} of ${plural(lock.slots, 'slot')} ${slots === 1 ? 'is' : 'are'} free.</strong> ` : ''}${who}${drained}${waits}${behind}${free}</p>`;
 }
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
-/** An act with what it does beside it; only as its tooltip where many holders have the same acts. */
+/** An act with what it does beside it; as its tooltip among many. */
 function Act({ brief, does, children, ...button }) {
   const shown = html`<${ActButton} does=${does} ...${button}>${children}<//>`;
   return brief ? shown : html`<div class="act-line">${shown}<span class="note">${does}</span></div>`;
@@ -118,8 +129,9 @@ function HolderActs({ lock, holder, lease, console, waiting, brief }) {
 }
 
 /** One grant: its client, since when it has the lock, and until when its lease lives. */
-function Holder({ lock, holder, hold, at, console, waiting, brief }) {
+function Holder({ holder, hold, at, console, told }) {
   const { data: lease, at: leaseAt, error } = useResource(`/v1/leases/${name(holder.lease)}`, {}, 4000);
+  useEffect(() => told(holder.token, lease), [holder.token, lease]);
   const held = holder.state === 'held';
   const why = content(holder.metadata, holder.metadata_base64);
   return html`<article class="holder" aria-label=${`Holder ${holder.client}`}>
@@ -143,7 +155,6 @@ function Holder({ lock, holder, hold, at, console, waiting, brief }) {
     ${lease && html`<div class="lease-line"><${TtlBar} ttl=${lease.ttl_ms} left=${lease.left_ms} at=${leaseAt} label=${`Time left of the lease of ${holder.client}`} />
       <span class="dim">lease ends in <${Left} ms=${lease.left_ms} at=${leaseAt} /> unless renewed (ttl ${duration(lease.ttl_ms)})</span></div>`}
     ${!lease && error && isAnswer(error) && html`<p class="note">${console.readsAll ? 'Its lease has ended.' : 'You may not see its lease: that needs the verb read for the cluster.'}</p>`}
-    <${HolderActs} lock=${lock} holder=${holder} lease=${lease} console=${console} waiting=${waiting} brief=${brief} />
   </article>`;
 }
 
@@ -151,26 +162,33 @@ function Holder({ lock, holder, hold, at, console, waiting, brief }) {
 function estimate(waiter, explained) {
   const usual = explained.usually_held_ms;
   const holder = explained.lock && explained.lock.holders[0];
-  // A hold that outlasts the usual says nothing about its end. Who waits for any of several locks may get another one.
+  // A hold that outlasts the usual says nothing about its end.
   if (!usual || !holder || holder.held_ms > usual || explained.lock.slots || waiter.mode === 'shared' || waiter.any || waiter.pool) return undefined;
   return usual - holder.held_ms + waiter.ahead * usual;
 }
 
-function Queue({ lock, explained, at, revision }) {
+/** Why there is no estimate for anyone in the queue. */
+function noEstimate({ lock, usually_held_ms: usual }) {
+  if (!usual) return 'too few holds are recorded';
+  return lock.holders[0]?.held_ms > usual ? 'it is held longer than usual' : 'there may be another slot or lock, or room to share';
+}
+
+function Queue({ lock, explained, at }) {
   const waiting = explained.lock ? explained.lock.waiting : 0;
-  const { rows, more, loading, error } = usePages(waiting ? path(lock) : undefined, { view: 'queue', revision: undefined, stale: true }, 'waiters', 1000);
+  const { rows, more, loading, error } = usePages(waiting ? path(lock) : undefined, { view: 'queue', stale: true }, 'waiters', 1000);
   const shown = waiting <= 100 ? explained.ahead.map((it) => Object.assign(it, { at })) : rows;
+  const guessed = shown.some((it) => estimate(it, explained) != null);
   const columns = [
     { label: '#', width: '4rem', narrow: '2rem', numeric: true, cell: (it) => it.ahead + 1 },
     { label: 'Client', width: 'minmax(10rem, 2fr)', narrow: 'minmax(0, 1fr)', cell: (it) => html`<${ClientLink} client=${it.client} />${it.priority ? html` <span class="dim">priority ${it.priority}</span>` : ''}<${Choice} of=${it} />` },
     { label: 'Waits for', width: '6rem', narrow: '5rem', numeric: true, cell: (it) => html`<${Age} ms=${it.waiting_ms} at=${it.at} />` },
     { label: 'Mode', width: '6rem', cell: (it) => (it.election ? 'election' : it.mode) },
     { label: 'Gives up in', width: '7rem', numeric: true, cell: (it) => (it.left_ms == null ? html`<span class="dim">never</span>` : html`<${Left} ms=${it.left_ms} at=${it.at} />`) },
-    { label: 'Turn, estimated', width: '8rem', narrow: '7rem', numeric: true, cell: (it) => { const ms = estimate(it, explained); return ms == null ? '' : `in ≈ ${duration(ms)}`; } },
+    ...(guessed ? [{ label: 'Turn, estimated', width: '8rem', narrow: '7rem', numeric: true, cell: (it) => { const ms = estimate(it, explained); return ms == null ? html`<span class="dim">–</span>` : `in ≈ ${duration(ms)}`; } }] : []),
     { label: 'Lease', width: '7rem', cell: (it) => html`<${LeaseLink} lease=${it.lease} />` },
   ];
   const usual = explained.usually_held_ms != null ? `usually held ${duration(explained.usually_held_ms)} (median of ${explained.usually_of})` : '';
-  return html`<${Panel} title="Queue" id="queue" note=${[waiting ? `${count(waiting)} in grant order` : '', usual].filter(Boolean).join('; ')}>
+  return html`<${Panel} title="Queue" id="queue" note=${[waiting ? `${count(waiting)} in grant order` : '', usual, waiting && !guessed ? `turns are not estimated: ${noEstimate(explained)}` : ''].filter(Boolean).join('; ')}>
     <${Problem} error=${error} />
     ${waiting
       ? html`<${List} rows=${shown} columns=${columns} keyOf=${(it) => it.place} label="Queue" height=${32 * Math.min(waiting, 15)}
@@ -181,9 +199,9 @@ function Queue({ lock, explained, at, revision }) {
 
 /** How long before a grant the former holder could act for the last time. */
 function Margin({ ms }) {
-  if (ms == null) return null;
   if (ms >= 0) return duration(ms);
-  return html`<span class="loss" title=${`The former holder was not given time to stop: for ${duration(-ms)} only a fence protected the resource.`}>none</span>`;
+  const why = `for ${duration(-ms)} only a fence protected the resource`;
+  return html`<span class="loss" title=${`Not given time to stop: ${why}`}>none<span class="narrow">: ${why}</span></span>`;
 }
 
 /** How a hold ended: by whom and why if it was taken away. */
@@ -191,7 +209,7 @@ function End({ hold }) {
   return html`<span class=${LOSSES.has(hold.end) ? 'loss' : ''}>${cause(hold.end)}</span><${Taken} hold=${hold} />`;
 }
 
-/** So much later than the end of a window a hold that is open there may have ended since. */
+/** So long after a window a hold that is open there may have ended. */
 const OLD_MS = 5000;
 
 /**
@@ -213,7 +231,7 @@ export function HoldTable({ list, lockColumn, at, until, holders = [] }) {
     if (present) return html`<${Age} ms=${present.held_ms} at=${present.at} />`;
     return old ? `> ${duration(Math.max(0, until - hold.from))}` : html`<${Age} ms=${Math.max(0, now - hold.from)} at=${at} />`;
   };
-  return html`<div class="scroll" tabindex="0" role="group" aria-label="Holds"><table class="stack"><thead><tr>${lockColumn && html`<th>Lock</th>`}<${TimeHead} label="Granted" /><th>To client</th><th class="numeric">Held for</th><th>How it ended, by whom and why</th><th>Metadata</th><th class="numeric spare" title="The fencing token of the hold">Token</th><th class="numeric spare" title="Time between the last moment at which the former holder could act and this grant">Safety margin</th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="Holds"><table class="stack"><thead><tr>${lockColumn && html`<th>Lock</th>`}<${TimeHead} label="Granted" /><th>To client</th><th class="numeric">Held for</th><th>How it ended, by whom and why</th><th>Metadata</th><th class="numeric" title="The fencing token of the hold">Token</th><th class="numeric" title="Time between the last moment at which the former holder could act and this grant">Safety margin</th></tr></thead>
     <tbody>${list.map(
       (hold) => html`<tr key=${`${hold.lock} ${hold.token}`} class=${LOSSES.has(hold.end) ? 'lost' : ''}>
         ${lockColumn && html`<td class="key long" data-label="Lock"><${LockLink} lock=${hold.lock} /></td>`}
@@ -222,8 +240,8 @@ export function HoldTable({ list, lockColumn, at, until, holders = [] }) {
         <td class="numeric" data-label="Held for">${span(hold)}</td>
         <td class="end" data-label="End"><div>${ended(hold)}</div></td>
         <td class="says" data-label="Metadata"><${Brief} text=${hold.says} most=${80} /></td>
-        <td class="numeric spare" data-label="Token">${hold.token}</td>
-        <td class="numeric spare" data-label="Safety margin"><${Margin} ms=${hold.margin} /></td></tr>`,
+        <td class="numeric" data-label="Token">${hold.token}</td>
+        <td class="numeric" data-label="Safety margin">${hold.margin != null && html`<${Margin} ms=${hold.margin} />`}</td></tr>`,
     )}</tbody></table></div>`;
 }
 
@@ -257,6 +275,9 @@ export function Lock({ about: lock, console }) {
   const list = useMemo(() => (past.data ? holds(past.data.changes).reverse() : []), [past.data]);
   // A search of the past costs a member more than the state of a lock.
   const reloadPast = useSpaced(past.reload, PAST_MS);
+  // The leases of the holders, by token.
+  const [leases, setLeases] = useState({});
+  const told = (token, lease) => setLeases((before) => ({ ...before, [token]: lease }));
   useChanges({ name: lock }, (events) => {
     reload();
     if (!events.length || events.some((event) => event.cause !== 'queued' && event.cause !== 'left')) reloadPast();
@@ -266,21 +287,26 @@ export function Lock({ about: lock, console }) {
   }
   const shown = data.lock;
   const holders = shown ? shown.holders : [];
+  const shownHolders = holders.slice(0, 24);
   const first = holders[0];
   const waiting = shown ? shown.waiting : 0;
   const unknown = isUnknown(data, past.data);
   return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span> ${!unknown && html`<${State} state=${standing(data)} />`}
       ${shown && shown.slots && html`<span class="dim">${holders.length} of ${plural(shown.slots, 'slot')}</span>`}</h1>
     ${unknown ? html`<p class="answer">No such lock is held or recorded; check the name.<${Drained} drained=${data.drained} at=${at} /></p>` : html`<${Summary} explained=${data} at=${at} list=${list} />`}
+    <${Unsafe} list=${list} holders=${holders} />
     <p class="ways"><a href=${href('timeline', '', { lock })}>Timeline: who held it, and when</a>${first && html`<a href=${href('client', first.client)}>All that ${holders.length > 1 ? 'its first holder' : 'its holder'} has</a>`}</p>
     ${nested(lock) && html`<p class="note">A nested <code>tenure run</code> holds this lock while it waits for <${LockLink} lock=${nested(lock)} />, and what it runs in waits for this one.</p>`}
     <${Problem} error=${error} />
     ${holders.length > 0 &&
-    html`<div class="holders">${holders.slice(0, 24).map(
-      (holder) => html`<${Holder} key=${holder.token} lock=${lock} holder=${holder} hold=${list.find((hold) => hold.token === holder.token)} at=${at} console=${console} waiting=${waiting} brief=${holders.length > 2} />`,
+    html`<div class="holders">${shownHolders.map(
+      (holder) => html`<${Holder} key=${holder.token} holder=${holder} hold=${list.find((hold) => hold.token === holder.token)} at=${at} console=${console} told=${told} />`,
     )}${holders.length > 24 && html`<p class="dim">and ${holders.length - 24} more holders</p>`}</div>`}
     ${isDeep(data) && html`<${Panel} title="What is in the way" id="chain" note="who holds it, and what each holder waits for itself"><${WhatIsInTheWay} lock=${lock} /><//>`}
     <${Queue} lock=${lock} explained=${data} at=${at} />
+    ${holders.some((holder) => holder.state !== 'delayed') && html`<${Panel} title="What can be done" id="acts">${shownHolders.map(
+      (holder) => html`<div class="of-holder" key=${holder.token}>${holders.length > 1 && html`<${ClientLink} client=${holder.client} />`}<${HolderActs} lock=${lock} holder=${holder} lease=${leases[holder.token]} console=${console} waiting=${waiting} brief=${holders.length > 2} /></div>`,
+    )}<//>`}
     <${Past} lock=${lock} data=${past.data} at=${past.at} list=${list} error=${past.error} holders=${holders.map((holder) => ({ ...holder, at }))} />
     <${Panel} title="In a terminal" id="commands" note="these two show the same and change nothing">
       <${Command} words=${['tenure', 'explain', lock]} />

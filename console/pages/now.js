@@ -3,9 +3,9 @@
 import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { get, isAnswer, name } from '../api.js';
 import { AGAIN_MS, useNow, useResource } from '../live.js';
-import { useStates } from '../streams.js';
+import { useSpaced, useStates } from '../streams.js';
 import { href, refilter } from '../router.js';
-import { cause, count, local, plural, rate, zone } from '../format.js';
+import { cause, count, local, nested, plural, rate, zone } from '../format.js';
 import { findings } from '../findings.js';
 import { holds } from '../holds.js';
 import { Age, ClientLink, Command, Empty, Limited, LockLink, nothing, Panel, Problem, State, TextFilter, Time, TimeHead } from '../parts/basic.js';
@@ -38,7 +38,7 @@ function useRates(overview, at) {
   return state.points;
 }
 
-// Since when the member counts. It tells how long that is, which takes a varying time to come here.
+// Since when the member counts, from how long it says that is.
 function useSince(overview, at) {
   const since = useRef();
   const told = overview && at - overview.totals.counted_ms;
@@ -96,14 +96,23 @@ function mode(lock) {
   return first ? (first.election ? 'election' : MODES[first.mode]) : '–';
 }
 
+const state = (lock) => html`<${State} state=${lock.holders.length ? lock.holders[0].state : 'vacant'} />`;
+
 const COLUMNS = [
-  { label: 'Lock', width: 'minmax(12rem, 2.4fr)', narrow: 'minmax(0, 1.2fr)', cell: (lock) => html`<${LockLink} lock=${lock.lock} by=${lock.holders.length && lock.holders[0].client} />` },
-  { label: 'State', width: '8rem', cell: (lock) => html`<${State} state=${lock.holders.length ? lock.holders[0].state : 'vacant'} />` },
+  {
+    label: 'Lock',
+    width: 'minmax(12rem, 2.4fr)',
+    narrow: 'minmax(0, 1.4fr)',
+    slim: { wraps: true },
+    cell: (lock) => html`<${LockLink} lock=${lock.lock} by=${lock.holders.length && lock.holders[0].client} />${(lock.runs || []).map((run) => html` <a class="dim run" href=${href('lock', run.lock)}>+ nested run</a>`)}`,
+  },
+  { label: 'State', width: '8rem', cell: state },
   { label: 'Mode', width: '7rem', cell: mode },
   {
     label: 'Held by',
     width: 'minmax(9rem, 1.6fr)',
     narrow: 'minmax(0, 1fr)',
+    slim: { label: 'Held by, state', wraps: true, cell: (lock) => html`<div>${lock.holders.length > 0 && html`<${ClientLink} client=${lock.holders[0].client} />${lock.holders.length > 1 ? ` +${lock.holders.length - 1}` : ''}`}</div>${state(lock)}` },
     cell: (lock) =>
       lock.holders.length
         ? html`<${ClientLink} client=${lock.holders[0].client} />${lock.holders.length > 1 ? html`<span class="dim"> +${lock.holders.length - 1}</span>` : ''}`
@@ -113,6 +122,43 @@ const COLUMNS = [
   { label: 'Token', width: '7rem', numeric: true, cell: (lock) => lock.holders.length > 0 && lock.holders[0].token },
   { label: 'Waiting', width: '5rem', narrow: '3.6rem', numeric: true, cell: (lock) => (lock.waiting ? html`<strong>${count(lock.waiting)}</strong>` : '0') },
 ];
+
+const NESTED = '/.nested/';
+const NESTED_MS = 5000;
+
+// The locks of nested runs, if all were found. Each of them is awaited.
+function useNested(overview) {
+  const revision = overview && overview.header.revision;
+  const { data, reload } = useResource(overview && overview.awaited ? '/v1/locks' : undefined, { contains: NESTED, limit: 1000, stale: true }, (found) => (found && !found.locks.length ? 6 : 1) * NESTED_MS);
+  const again = useSpaced(reload, 1000);
+  useEffect(() => {
+    if (data && (data.locks.length || overview?.longest_waits.some(({ lock }) => nested(lock)))) again();
+  }, [revision]);
+  if (!overview || !overview.awaited) return [];
+  return data && !data.next ? data.locks.filter(({ lock }) => nested(lock)) : undefined;
+}
+
+// A summary or the counts of a prefix, without nested runs.
+function without(counts, runs) {
+  const [all, held, waiting] = [() => 1, (it) => Math.min(1, it.holders.length), (it) => it.waiting];
+  const of = { locks: all, held, awaited: all, waiters: waiting, waiting };
+  return { ...counts, ...Object.fromEntries(Object.keys(of).map((field) => [field, runs.reduce((left, it) => Math.max(0, left - of[field](it)), counts[field])])) };
+}
+
+// Rows with those of nested runs in the row of the real lock.
+function folded(rows) {
+  const runs = rows.filter(({ lock }) => lock.includes(NESTED) && nested(lock));
+  if (!runs.length) return rows;
+  const real = new Map(rows.map((row) => [row.lock, row]));
+  const gone = new Set();
+  for (const run of runs) {
+    const row = real.get(nested(run.lock));
+    if (!row) continue;
+    gone.add(run);
+    row.runs = [...(row.runs || []).filter((it) => it.lock !== run.lock), run];
+  }
+  return rows.filter((row) => !gone.has(row));
+}
 
 /** The filters, which are part of the address. */
 function Filters({ filters }) {
@@ -132,10 +178,11 @@ function Locks({ filters, revision, total, console }) {
   const wanted = {};
   for (const field of ['prefix', 'contains', 'client', 'state', 'waiting_ms']) if (filters[field]) wanted[field] = filters[field];
   const filtered = Object.keys(wanted).length > 0;
-  const { rows, more, loading, error, renew, ended } = usePages('/v1/locks', { ...wanted, stale: true }, 'locks');
+  const { rows: all, more, loading, error, renew, ended } = usePages('/v1/locks', { ...wanted, stale: true }, 'locks');
   useEffect(() => {
     renew();
   }, [revision]);
+  const rows = folded(all);
   const empty = filtered
     ? nothing(console, 'No lock that is held or awaited matches.', 'No lock that you may see, and that is held or awaited, matches.')
     : html`${nothing(console, 'No lock is held or awaited.', 'No lock that you may see is held or awaited.')} This takes one for half a minute: <${Command} words=${['tenure', 'run', 'deploy']} work=${['sleep', '30']} />`;
@@ -156,6 +203,9 @@ export function Now({ filters, console }) {
   const now = useNow();
   const [started] = useState(Date.now());
   const since = useSince(overview, at);
+  const runs = useNested(overview);
+  const real = overview && without(overview, runs || []);
+  const counted = runs ? '' : ', with those of nested runs';
   const last = points[points.length - 1];
   const waits = overview ? longestFirst(overview.longest_waits) : [];
   const wait = waits[0];
@@ -164,32 +214,32 @@ export function Now({ filters, console }) {
     <${Limited} console=${console} />
     ${overview
       ? html`<div class="tiles">
-          <${Tile} label="Locks held" value=${count(overview.held)} note=${`of ${plural(overview.locks, 'lock')}`} />
-          <${Tile} label="Locks awaited" value=${count(overview.awaited)} note=${`by ${plural(overview.waiters, 'request')}`} level=${overview.awaited ? 'warn' : ''} />
+          <${Tile} label="Locks held" value=${count(real.held)} note=${`of ${plural(real.locks, 'lock')}${counted}`} />
+          <${Tile} label="Locks awaited" value=${count(real.awaited)} note=${`by ${plural(real.waiters, 'request')}${counted}`} level=${real.awaited ? 'warn' : ''} />
           <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : nothing(console, 'no client waits', 'none that you see')} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
-          <${Tile} label="Grants/s" value=${rate(last && last.granted)}><${Spark} values=${points.map((it) => it.granted)} label="Grants per second, last two minutes" /><//>
-          <${Tile} label="Hand-overs/s" value=${rate(last && last.handed)}><${Spark} values=${points.map((it) => it.handed)} label="Hand-overs per second, last two minutes" /><//>
+          <${Tile} label="Grants/s" value=${rate(last && last.granted)} note=${!last && 'measuring…'}><${Spark} values=${points.map((it) => it.granted)} label="Grants per second, last two minutes" /><//>
+          <${Tile} label="Hand-overs/s" value=${rate(last && last.handed)} note=${!last && 'measuring…'}><${Spark} values=${points.map((it) => it.handed)} label="Hand-overs per second, last two minutes" /><//>
           <${Tile} label="Locks lost" value=${count(overview.totals.lost)} title=${`since ${local(since, false)} ${zone(since)}, when this member began to count`} note=${html`<a href=${href('stuck', '', { show: 'losses' })}>by whom, why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
-          <${Tile} label="Being revoked" value=${count(overview.revoking)} note="not free yet" title="Locks that were taken away and whose holders have not confirmed yet that they stopped" level=${overview.revoking ? 'warn' : ''} />
+          <${Tile} label="Being revoked" value=${count(overview.revoking)} note="not free yet" title="Taken away; their holders have not confirmed yet that they stopped" level=${overview.revoking ? 'warn' : ''} />
           <${Tile} label="Leases" value=${count(overview.leases)} note=${plural(overview.elections, 'election')} />
         </div>
         ${!overview.complete && html`<p class="problem">Only ${count(overview.locks)} locks were read for this summary.</p>`}
         <div class="columns">
           <${Panel} title="Longest waits" id="waits" aside=${html`<a href=${href('stuck')}>Stuck and lost</a>`}><${Waits} list=${waits} at=${at} console=${console} /><//>
-          <${Panel} title="Busiest prefixes" id="prefixes" note="most waiting first"><${Prefixes} list=${overview.prefixes} at=${at} console=${console} /><//>
+          <${Panel} title="Busiest prefixes" id="prefixes" note="most waiting first"><${Prefixes} list=${overview.prefixes.map((it) => without(it, (runs || []).filter(({ lock }) => lock.startsWith(it.prefix))))} at=${at} console=${console} /><//>
         </div>`
       : refused
       ? html`<${Problem} error=${refused} what="The summary cannot be read" />`
       : html`<p class="loading">${now - started > 3000 ? 'Waiting for the member’s summary…' : 'Loading…'}</p>`}
-    <${Locks} filters=${filters} revision=${overview && overview.header.revision} total=${overview && overview.locks} console=${console} />`;
+    <${Locks} filters=${filters} revision=${overview && overview.header.revision} total=${real && real.locks} console=${console} />`;
 }
 
-/** To find a part of a client's name, so many pages of a thousand leases or locks are read. */
+/** So many pages are searched for a part of a client's name. */
 const PARTS_MAX = 5;
-/** How many revisions of the past are searched for names that contain a text. Those that begin so are found further back. */
+/** How many revisions are searched for names that contain a text. */
 const PAST_MAX = 1000;
 
-// The clients whose names contain a text. Who may not see the leases of others finds those that hold a lock that it may see.
+// The clients whose names contain a text, as far as the caller may see.
 async function clientsLike(text, console, signal) {
   const wanted = text.toLowerCase();
   const clients = new Set();
@@ -271,13 +321,14 @@ function ExactClient({ client, present, last }) {
   return html`<p class="answer"><${ClientLink} client=${client} />: a client${present ? '' : ' without a lease now'}.${last && html` It ${last.end ? 'last held' : 'holds'} <${LockLink} lock=${last.lock} />${last.end && html`<${Ended} hold=${last} />`}.`}</p>`;
 }
 
-/** What a search found: the lock of that name, and locks and clients with the text in their names. */
+/** What a search found. */
 export function Found({ about: text, console }) {
   const now = useResource('/v1/locks', { contains: text, limit: 100, stale: true }, 10_000);
   const clients = useOnce(text, (signal) => clientsLike(text, console, signal));
   const past = useOnce(text, (signal) => pastLike(text, console, signal));
   const held = now.data ? now.data.locks : [];
-  const present = new Set([...held.map((it) => it.lock), text]);
+  // More may match than were read.
+  const present = new Set([...held.map((it) => it.lock), ...(now.data && now.data.next ? [text] : [])]);
   const gone = past.data ? past.data.locks.filter((event) => !present.has(event.lock)) : [];
   const known = new Set(clients.data ? clients.data.clients : []);
   const former = past.data ? past.data.clients.filter((client) => !known.has(client)) : [];
@@ -311,7 +362,7 @@ export function Found({ about: text, console }) {
       ${past.data && (gone.length
         ? html`<table><thead><tr><th>Lock</th><th>What happened last</th><th>Client</th><${TimeHead} label="When" /><th>History</th></tr></thead><tbody>${gone.slice(0, 100).map(
             (event) => html`<tr key=${event.lock}><td><${LockLink} lock=${event.lock} /></td><td>${cause(event.cause)}</td><td><${ClientLink} client=${event.client} /></td><td><${Time} at=${event.at} bare /></td>
-              <td><a href=${href('timeline', '', { lock: event.lock })} aria-label=${`History of ${event.lock}`}>Timeline</a></td></tr>`,
+              <td><a href=${href('timeline', '', { lock: event.lock })} aria-label=${`Timeline of ${event.lock}`}>Timeline</a></td></tr>`,
           )}</tbody></table>`
         : html`<${Empty}>None in what was searched: names that begin with ${like}${console.readsAll ? `, and the newest ${count(PAST_MAX)} revisions` : ''}.<//>`)}
     <//>`;

@@ -27,7 +27,7 @@ function day(ago) {
   return forInput(date).slice(0, 10);
 }
 
-/** Where one day begins and the next one. A day has 23 or 25 hours when the clocks change. */
+/** Where a day of 23 to 25 hours begins and ends. */
 function bounds(text) {
   const from = new Date(`${text}T00:00:00`);
   if (Number.isNaN(from.getTime())) return undefined;
@@ -54,7 +54,6 @@ function Losses({ taken, on, below }) {
   <//>`;
 }
 
-/** The parts of the page: what there is in each, and the way to it. */
 function Parts({ parts }) {
   const go = (id) => () => {
     const heading = document.getElementById(id);
@@ -64,10 +63,10 @@ function Parts({ parts }) {
   return html`<nav class="parts" aria-label="On this page">${parts.map(([id, label]) => html`<button key=${id} class="quiet" onClick=${go(id)}>${label}</button>`)}</nav>`;
 }
 
-/** How many rings are looked for without being asked: each takes some searches of the past. */
+/** How many rings are looked for without being asked. */
 const RINGS_SHOWN = 5;
 
-/** Who waited for whom: each client with the lock that it waited for, and who was in the way there. */
+/** Who waited for which lock, and who was in the way. */
 function Ring({ change, open }) {
   const [wanted, want] = useState(open);
   const [ring, set] = useState();
@@ -92,7 +91,7 @@ function Ring({ change, open }) {
     ${closed && html`<span class="dim">and so on, for ever</span>`}`;
 }
 
-/** Prefixes that are closed to new holders: those who wait below them wait for that. */
+/** Prefixes that are closed to new holders. */
 function Drained() {
   const { data, at } = useResource('/v1/drains', { stale: true }, 10_000);
   if (!data || !data.drains.length) return null;
@@ -104,8 +103,7 @@ function Drained() {
 }
 
 /**
- * The locks with waits beyond the bound, the longest first. How long the first in the queue waits is known of those in
- * the summary of all locks, whose names a search need not have reached; of the others only that it is beyond the bound.
+ * The locks with waits beyond the bound, the longest first. How long is known only of those in the summary.
  */
 function longWaits(overview, at, found, foundAt, bound) {
   const rows = new Map();
@@ -118,7 +116,7 @@ function longWaits(overview, at, found, foundAt, bound) {
   return longestFirst([...rows.values()]);
 }
 
-/** Whether the summary lists every wait beyond the bound: it has the longest of all locks. */
+/** Whether the summary lists every wait beyond the bound. */
 function listsAll(overview, bound) {
   if (!overview || !overview.complete) return false;
   const { longest_waits: waits, awaited } = overview;
@@ -141,7 +139,6 @@ export function Stuck({ filters, console }) {
   const rings = useHistory({ cause: 'deadlock' }, 10_000);
   const held = overview ? overview.longest_holds.filter((it) => it.holder.state === 'held' && it.holder.held_ms >= bound) : [];
   const moreHeld = held.length > 0 && held.length === overview.longest_holds.length && (overview.held > held.length || !overview.complete);
-  // What a nested run holds is listed with what it waits for.
   const holders = held.filter((it) => !nested(it.lock));
   const stuck = longWaits(overview, at, long.data, long.at, waits);
   const cut = long.data && long.data.next && !listsAll(overview, waits);
@@ -150,7 +147,6 @@ export function Stuck({ filters, console }) {
   useEffect(() => {
     const heading = filters.show && document.getElementById(filters.show);
     if (heading) heading.scrollIntoView();
-    // What lies above has another height when it is there.
   }, [filters.show, Boolean(overview), Boolean(long.data), Boolean(rings.data)]);
   return html`<h1 tabindex="-1">Stuck and lost</h1>
     <${Limited} console=${console} />

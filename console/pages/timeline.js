@@ -49,6 +49,28 @@ async function read(filters, from, to, signal) {
   return { changes, inside, cut, unsure: unsure || Boolean(!filters.lock && earlier.before), archive, from, to, at: Date.now() };
 }
 
+/** A time that was typed, in the zone of this browser: with its day, or of today. */
+function timeIn(text) {
+  const time = text.trim();
+  return Date.parse(/^\d\d:/.test(time) ? `${forInput(new Date()).slice(0, 11)}${time}` : time.replace(' ', 'T'));
+}
+
+/** A time to type or to paste, in 24 hours in every browser. */
+const TimeFilter = ({ label, name, at, apply }) => html`<${TextFilter} label=${`${label}, ${zone(new Date(at || Date.now()))}`} name=${name} value=${at ? forInput(new Date(at)).replace('T', ' ') : ''}
+  placeholder="14:05 or 2026-01-31 14:05" pattern="(\\d{4}-\\d\\d-\\d\\d[ T])?\\d\\d:\\d\\d(:\\d\\d)?" atEnd apply=${apply} />`;
+
+/** That a lock had no holder, or why that is not known. */
+function Nobody({ data, at, begins }) {
+  const { archive } = data;
+  const why = begins
+    ? html`records begin at <${Time} at=${begins} />`
+    : at > data.at ? 'that is in the future'
+    : data.unsure ? 'more happened before than was read; choose a lock, or a shorter time'
+    : archive && archive.holes.length ? `none is recorded, but the records lack ${plural(archive.holes.length, 'range')} of revisions`
+    : archive && !archive.begins_at && 'none is recorded, and this member has no archive';
+  return why ? html`<strong>Unknown: ${why}.</strong>` : 'No client held it.';
+}
+
 export function Timeline({ filters }) {
   const [end] = useState(Date.now());
   const [state, set] = useState({});
@@ -79,41 +101,55 @@ export function Timeline({ filters }) {
       aborts.abort();
     };
   }, [filters.lock, filters.prefix, from, to]);
-  const moved = (since, until) => refilter({ from: since, to: Math.max(since + 1000, until) });
+  // Not into the future.
+  const moved = (since, until) => {
+    const over = Math.max(0, until - Date.now());
+    refilter({ from: since - over, to: Math.max(since + 1000, until) - over });
+  };
   const { data, error, loading } = state;
   const all = useMemo(() => (data ? holds(data.changes).map((hold) => ({ ...hold, now: Date.now() })) : []), [data]);
   const within = all.filter((hold) => (hold.to ?? Infinity) >= from && (hold.from ?? 0) <= to);
   const shown = within.slice(-HOLDS_MAX);
   const at = filters.at ? Date.parse(filters.at) : undefined;
-  const then = at ? heldAt(all, at) : [];
+  const archive = data && data.archive;
+  const begins = archive && archive.begins_at ? Date.parse(archive.begins_at) : undefined;
+  const before = at < begins;
+  const then = at && !before && at <= data?.at ? heldAt(all, at) : [];
   const one = shown.find((hold) => `${hold.lock} ${hold.token}` === chosen);
-  const input = (field) => (event) => {
-    const value = Date.parse(event.target.value);
-    if (value) refilter({ [field]: value });
+  const input = (field) => (text) => {
+    const value = Math.min(timeIn(text), Date.now());
+    if (value && field === 'from') refilter({ from: value, to: value < to ? to : Math.min(value + to - from, Date.now()) });
+    else if (value) refilter({ from: value > from ? from : value - (to - from), to: value });
   };
   const text = (field, other) => (value) => refilter({ [field]: value, [other]: '' });
-  const asked = (event) => {
-    const value = Date.parse(event.target.value);
+  const asked = (value) => {
+    const until = Math.min(value + HOUR / 2, Date.now());
     if (!value) refilter({ at: '' });
-    else if (value < from || value > to) refilter({ at: new Date(value).toISOString(), from: value - HOUR / 2, to: value + HOUR / 2 });
+    else if (value < from || value > to) refilter({ at: new Date(value).toISOString(), from: until - HOUR, to: until });
     else refilter({ at: new Date(value).toISOString() });
   };
+  const ago = [['10 min ago', 600_000], ['1 h ago', HOUR], ['1 day ago', 24 * HOUR]];
   const ranges = [['15 min', 900_000], ['1 h', HOUR], ['6 h', 6 * HOUR], ['1 day', 24 * HOUR], ['7 days', 168 * HOUR]];
   const words = ['tenure', 'history', ...(filters.lock ? [filters.lock] : filters.prefix ? ['--prefix', filters.prefix] : ['--prefix', { raw: "''" }]), '--since', new Date(from).toISOString(), '--until', new Date(to).toISOString()];
   return html`<h1 tabindex="-1">Timeline</h1>
     <form class="filters" aria-label="What to show" onSubmit=${(event) => event.preventDefault()}>
       <${TextFilter} label="Lock" name="lock" value=${filters.lock} atEnd apply=${text('lock', 'prefix')} />
       <${TextFilter} label="or prefix" name="prefix" value=${filters.prefix} placeholder="all" atEnd apply=${text('prefix', 'lock')} />
-      <label>From, ${zone(new Date(from))} <input type="datetime-local" step="1" value=${forInput(new Date(from))} onChange=${input('from')} /></label>
-      <label>To, ${zone(new Date(to))} <input type="datetime-local" step="1" value=${forInput(new Date(to))} onChange=${input('to')} /></label>
-      <label>Who held it at, ${zone(new Date(at || to))} <input type="datetime-local" step="1" name="at" value=${at ? forInput(new Date(at)) : ''} onChange=${asked} /></label>
-      <span class="ranges">${ranges.map(([label, span]) => html`<button type="button" class="quiet" onClick=${() => refilter({ from: Date.now() - span, to: Date.now() })}>${label}</button>`)}</span>
+      <div class="together" role="group" aria-label="Range">
+        <${TimeFilter} label="From" name="from" at=${from} apply=${input('from')} />
+        <${TimeFilter} label="To" name="to" at=${to} apply=${input('to')} />
+        <span>or the last ${ranges.map(([label, span]) => html`<button type="button" class="quiet" onClick=${() => refilter({ from: Date.now() - span, to: Date.now() })}>${label}</button>`)}</span>
+      </div>
+      <div class="together" role="group" aria-label="Who held it">
+        <${TimeFilter} label="Who held it at" name="at" at=${at} apply=${(text) => (timeIn(text) || !text.trim()) && asked(Math.min(timeIn(text), Date.now()))} />
+        <span>${ago.map(([label, span]) => html`<button type="button" class="quiet" onClick=${() => asked(Date.now() - span)}>${label}</button>`)}</span>
+      </div>
     </form>
     <${Problem} error=${error} what="The past cannot be read" instead=${ONE_PAST} />
-    ${at && data && html`<${Panel} title=${`Held at ${when(new Date(at))} ${zone(new Date(at))}`} id="then">
-      ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, ${hold.token ? `token ${hold.token}` : 'its token then is not in what was read'}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>${data.unsure ? 'Not known: more happened before than was read. Choose a lock, or a shorter time.' : 'No client, as far as it is recorded.'}<//>`}<//>`}
+    ${at > 0 && data && html`<${Panel} title=${`Held at ${when(new Date(at))} ${zone(new Date(at))}`} id="then">
+      ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, ${hold.token ? `token ${hold.token}` : 'its token then is not in what was read'}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<p class="unsafe"><${Nobody} data=${data} at=${at} begins=${before && begins} /></p>`}<//>`}
     <${Panel} title="Who held what" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')}${data.cut || within.length > shown.length ? '; there is more: zoom in, or choose a lock' : ''}`} aside=${html`<${Command} words=${words} />`}>
-      ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom; Tab goes to the holds, and arrow keys from one to the next." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
+      ${shown.length > 0 || begins > from ? html`<${Lanes} holds=${shown} begins=${begins} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom; Tab goes to the holds, and arrow keys from one to the next." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
       ${one && html`<${HoldTable} list=${[one]} lockColumn at=${data.at} until=${to} />`}
       ${data && data.archive && html`<p class="note">${data.archive.begins_at ? html`The archive of this member begins at <${Time} at=${data.archive.begins_at} />.` : 'This member has no archive.'}${data.archive.holes.length ? ` It lacks ${plural(data.archive.holes.length, 'range')} of revisions.` : ''} Times are the wall clock of the member that led.</p>`}
     <//>

@@ -19,8 +19,7 @@ export function Left({ ms, at }) {
 }
 
 /**
- * A time with its day and the browser's zone, and UTC as its tooltip. In a table whose heading names the zone (`bare`),
- * only a zone that the browser has not now: that of the other half of the year.
+ * A time with its day and zone, and UTC as its tooltip. Where the heading names the zone (`bare`), only another zone.
  */
 export function Time({ at, bare }) {
   if (!at) return html`<span class="dim">unknown</span>`;
@@ -32,7 +31,7 @@ export function Time({ at, bare }) {
 /** The heading of a column of times, with their zone. */
 export const TimeHead = ({ label }) => html`<th>${label} <span class="zone">${zone()}</span></th>`;
 
-/** A lock; `by` is its holder. What a nested run is comes first, so that it stays when the end is cut. */
+/** A lock; `by` is its holder. */
 export function LockLink({ lock, part, by }) {
   const outer = nested(lock);
   const text = outer ? html`<span class="dim">nested run${by ? ` of ${by}` : ''}: </span>${outer}` : lock;
@@ -72,7 +71,7 @@ export function Badge({ level = 'idle', children, title }) {
   return html`<span class=${`badge ${level}`} title=${title}>${children}</span>`;
 }
 
-/** What a place in several queues is enough for: any one of these locks, or any slot of a pool. */
+/** What a place in several queues is enough for. */
 export function Choice({ of: { any, pool, locks } }) {
   if (!any && !pool) return null;
   return html` <span class="dim" title=${`It waits for each of these and gets the first that is free for it: ${locks.join(', ')}`}>for ${pool ? html`any slot of the pool <code>${pool}</code>` : `any of ${locks.length} locks`}</span>`;
@@ -81,7 +80,6 @@ export function Choice({ of: { any, pool, locks } }) {
 /** How much of a ttl is left: runs down until the next renewal is seen. */
 export function TtlBar({ ttl, left, at, label }) {
   const now = useKnownNow();
-  // The clock of the page ticks once a second: it may be a little before what was just read.
   const rest = Math.max(0, left - Math.max(0, now - at));
   const part = ttl ? Math.min(1, rest / ttl) : 0;
   const level = part > 0.5 ? 'ok' : part > 0.25 ? 'warn' : 'bad';
@@ -91,7 +89,7 @@ export function TtlBar({ ttl, left, at, label }) {
   </div>`;
 }
 
-// Where the CLI asks by itself. A member at another address has to be named.
+// Where the CLI asks by itself.
 const DEFAULT_HOSTS = new Set(['127.0.0.1:7450', 'localhost:7450']);
 const ADDRESS = DEFAULT_HOSTS.has(location.host) ? [] : ['--addr', location.host];
 
@@ -107,7 +105,7 @@ export function Command({ words, work = [] }) {
       set(true);
       setTimeout(() => set(false), 1500);
     } catch {
-      // Without a secure context there is no clipboard: the text can be selected.
+      // Without a secure context there is no clipboard.
       set(false);
     }
   };
@@ -118,8 +116,8 @@ export function Command({ words, work = [] }) {
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 
 /**
- * A refusal or failure, in the member's own words; if it is for want of permission, with what can be seen instead. That
- * the member does not answer is said once, across the page; an act says it where it was asked for (`always`).
+ * A refusal or failure, in the member's own words. That the member does not answer is said once, across the page; an act
+ * says it where it was asked for (`always`).
  */
 export function Problem({ error, what, instead, always }) {
   if (!error || (error.reason === 'UNREACHABLE' && !always)) return null;
@@ -135,15 +133,13 @@ export const ONE_PAST = 'The past of all locks is shown to callers with the verb
 const TYPED_MS = 250;
 
 /**
- * A filter that is typed. What is being typed is the field's own: the page may be drawn at any time with the filter as
- * it was. Applied soon after the last key; with `atEnd` only with Enter or when the field is left.
+ * A filter that is typed, applied soon after the last key; with `atEnd` with Enter or when the field is left.
  */
-export function TextFilter({ label, name, value = '', apply, atEnd, placeholder }) {
+export function TextFilter({ label, name, value = '', apply, atEnd, placeholder, pattern }) {
   const [text, set] = useState(value);
   const applied = useRef(value);
   const late = useRef();
   useEffect(() => {
-    // From elsewhere: a link, or the button that clears the filters.
     if (value !== applied.current) set(value);
     applied.current = value;
   }, [value]);
@@ -159,14 +155,14 @@ export function TextFilter({ label, name, value = '', apply, atEnd, placeholder 
     clearTimeout(late.current);
     if (!atEnd) late.current = setTimeout(() => change(next), TYPED_MS);
   };
-  return html`<label>${label} <input name=${name} value=${text} placeholder=${placeholder} spellcheck="false" autocomplete="off"
+  return html`<label>${label} <input name=${name} value=${text} placeholder=${placeholder} pattern=${pattern} spellcheck="false" autocomplete="off"
     onInput=${typed} onChange=${(event) => event.target.value !== applied.current && change(event.target.value)} /></label>`;
 }
 
-/** What an empty list says: to a caller that may not read everything, that there may be something all the same. */
+/** What an empty list says, by whether the caller sees everything. */
 export const nothing = (console, all, visible) => (console.readsAll ? all : visible);
 
-/** Says to a caller that may not read everything that there may be more than is shown. */
+/** Says that there may be more than is shown. */
 export function Limited({ console }) {
   if (console.readsAll) return null;
   return html`<p class="note limited">You see only what your roles let you read. There may be other locks, holders and waiters. <a href=${href('access')}>Access</a></p>`;
@@ -184,10 +180,10 @@ export function Further({ further, reading }) {
   return html`<p class="note">There may be more before. <button class="quiet" disabled=${reading} onClick=${further}>${reading ? 'Looking…' : 'Look further back'}</button></p>`;
 }
 
-/** The console of another member, with the page that is shown here. */
+/** This page at another member. */
 export const elsewhere = (address) => `${location.protocol}//${address}/${location.hash}`;
 
-/** The first of some things, and a button for the others: `each` shows one of them, `within` what they are in. */
+/** The first of some things, and a button for the others. */
 export function Some({ of: list, most, each, within = (rows) => rows }) {
   const [shown, show] = useState(most);
   const left = list.length - shown;

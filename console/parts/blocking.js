@@ -24,7 +24,7 @@ function End({ node, refused }) {
   return null;
 }
 
-/** What a nested run waits for, if a request waits for its lock: that lock is held by the same client and says nothing. */
+/** What a nested run waits for, if a request waits for its lock. */
 function throughNested({ kind, locks: [branch] }) {
   if (kind !== 'one' || !nested(branch.lock) || !branch.holders || branch.holders.length !== 1) return undefined;
   const { requests } = branch.holders[0];
@@ -68,7 +68,7 @@ function LockBranch({ node }) {
     <${End} node=${node} refused="you may not see this lock" /><${InTheWay} node=${node} />`;
 }
 
-/** What is in the way of a request of a lease, `request` as `requestsOf` gives it; until that is wanted, its locks. */
+/** What is in the way of a request from `requestsOf`; until that is wanted, its locks. */
 export function WhyItWaits({ request, open }) {
   const [wanted, want] = useState(open);
   const { lease, place, locks } = request;

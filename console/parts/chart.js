@@ -3,7 +3,7 @@
 import { html, useLayoutEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { cause, count, duration, local, LOSSES, nested, when, zone } from '../format.js';
 
-/** Where a lane has its name beside it, and where the chart is too narrow for that: above it. Heights and widths in px. */
+/** The name of a lane is beside it, or above it in a narrow chart. In px. */
 const BESIDE = { lane: 26, left: 170, top: 4 };
 const ABOVE = { lane: 42, left: 4, top: 20 };
 const NARROW = 560;
@@ -45,9 +45,9 @@ function useWidth(at) {
 
 /**
  * The holds of some locks between two times. Zooms with the wheel and with + and -, moves with the arrow keys. Tab
- * reaches one hold; the arrow keys go from there to the others.
+ * reaches one hold; the arrow keys go from there to the others. What is before the records `begins` is shaded.
  */
-export function Lanes({ holds, from, to, moved, chosen, choose, label, mark }) {
+export function Lanes({ holds, begins, from, to, moved, chosen, choose, label, mark }) {
   const at = useRef();
   const drag = useRef();
   const [shown, show] = useState(LANES);
@@ -115,7 +115,9 @@ export function Lanes({ holds, from, to, moved, chosen, choose, label, mark }) {
       <button class="quiet" onClick=${() => zoom(0.5)} aria-label="Zoom in">+</button>
       <button class="quiet" onClick=${() => pan(0.5)} aria-label="Later">▶</button>
     </div>
-    <svg viewBox=${`0 0 ${width} ${height}`} role="list" aria-label="Holds">
+    <svg viewBox=${`0 0 ${width} ${height}`} role=${bars.length ? 'list' : 'img'} aria-label="Holds">
+      ${begins > from && html`<g class="unrecorded"><rect x=${edge} y="0" width=${x(Math.min(begins, to)) - edge} height=${height - 18} />
+        <text x=${edge + 6} y=${height - 24}>${x(Math.min(begins, to)) - edge > 90 && 'no records'}</text><title>Nothing is recorded of this time</title></g>`}
       ${ticks(from, to, room).map(
         (time) => html`<g class="tick" key=${time}><line x1=${x(time)} x2=${x(time)} y1=${head} y2=${height - 18} />
           ${[...(head ? [12] : []), height - 4].map((y) => html`<text x=${x(time)} y=${y} text-anchor=${x(time) > width - 44 ? 'end' : 'middle'}>${local(new Date(time), span < 600_000)}</text>`)}</g>`,

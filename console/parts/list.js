@@ -5,14 +5,16 @@ import { get, isAnswer } from '../api.js';
 import { AGAIN_MS } from '../live.js';
 
 const ROW = 32;
+/** Where a column wraps on a narrow screen. */
+const TALL = 68;
 const BEYOND = 12;
-/** Rows of the first page, which is read again whenever something changes; those beyond are read in larger pages. */
+/** Rows of the first page, which is read again whenever something changes. */
 const FIRST_PAGE = 100;
 
 const narrow = matchMedia('(max-width: 48rem)');
 const fewer = new WeakMap();
 
-// On a narrow screen only the columns that have a width for it.
+// On a narrow screen only the columns that have a width for it, as `slim` has them.
 function useColumns(all) {
   const [isNarrow, set] = useState(narrow.matches);
   useEffect(() => {
@@ -21,7 +23,7 @@ function useColumns(all) {
     return () => narrow.removeEventListener('change', changed);
   }, []);
   if (!isNarrow || !all.some((column) => column.narrow)) return all;
-  if (!fewer.has(all)) fewer.set(all, all.filter((column) => column.narrow).map((column) => ({ ...column, width: column.narrow })));
+  if (!fewer.has(all)) fewer.set(all, all.filter((column) => column.narrow).map((column) => ({ ...column, width: column.narrow, ...column.slim })));
   return fewer.get(all);
 }
 
@@ -31,6 +33,7 @@ function useColumns(all) {
  */
 export function List({ rows, columns: wanted, keyOf, label, height, total, more, loading, empty }) {
   const columns = useColumns(wanted);
+  const tall = columns.some((column) => column.wraps) ? TALL : ROW;
   const at = useRef();
   const [top, setTop] = useState(0);
   const [seen, setSeen] = useState(height || 600);
@@ -51,13 +54,13 @@ export function List({ rows, columns: wanted, keyOf, label, height, total, more,
       cancelAnimationFrame(frame.current);
     };
   }, []);
-  const first = Math.max(0, Math.floor(top / ROW) - BEYOND);
-  const end = Math.min(rows.length, Math.ceil((top + seen) / ROW) + BEYOND);
+  const first = Math.max(0, Math.floor(top / tall) - BEYOND);
+  const end = Math.min(rows.length, Math.ceil((top + seen) / tall) + BEYOND);
   useEffect(() => {
     if (more && !loading && end >= rows.length - 100) more();
   }, [end, rows.length, Boolean(more), loading]);
   const template = columns.map((column) => column.width || '1fr').join(' ');
-  // A row that is the same as before is not compared again: a step of scrolling costs only the rows that it brings.
+  // A row that is the same as before is not compared again.
   const before = made.current.columns === columns ? made.current.lines : new Map();
   const now = new Map();
   const lines = [];
@@ -70,9 +73,9 @@ export function List({ rows, columns: wanted, keyOf, label, height, total, more,
         : {
             index,
             shown: html`<div role="row" class="row" key=${keyOf(row)} aria-rowindex=${index + 2}
-              style=${{ transform: `translateY(${index * ROW}px)`, gridTemplateColumns: template }}>
+              style=${{ transform: `translateY(${index * tall}px)`, height: `${tall}px`, gridTemplateColumns: template }}>
               ${columns.map(
-                (column) => html`<div role="cell" class=${column.numeric ? 'cell numeric' : 'cell'}>${column.cell(row)}</div>`,
+                (column) => html`<div role="cell" class=${column.wraps ? 'cell wraps' : column.numeric ? 'cell numeric' : 'cell'}>${column.cell(row)}</div>`,
               )}
             </div>`,
           };
@@ -89,7 +92,7 @@ export function List({ rows, columns: wanted, keyOf, label, height, total, more,
     </div></div>
     <div class="window" ref=${at} onScroll=${scrolled} tabindex="0" role="rowgroup" aria-label=${`${label}, rows`}
       style=${{ maxHeight: `${height || 600}px` }}>
-      <div class="all" role="presentation" style=${{ height: `${rows.length * ROW}px` }}>${lines}</div>
+      <div class="all" role="presentation" style=${{ height: `${rows.length * tall}px` }}>${lines}</div>
     </div></div>
     ${rows.length === 0 && !loading && html`<div class="empty">${empty}</div>`}
     ${(more || (loading && !rows.length)) && html`<p class="note" aria-live="off">${loading ? 'Loading…' : `${rows.length} shown; scroll for more`}</p>`}
@@ -138,7 +141,6 @@ export function usePages(path, params, field, limit = 500) {
     shown.current = false;
   }, []);
   const renew = async () => {
-    // The first page is what people look at; what lies beyond is read again when it is scrolled to the next time.
     const page = mine.list[0];
     if (!key || !page || mine.loading || mine.renewing || document.hidden) return;
     mine.renewing = true;
@@ -153,7 +155,7 @@ export function usePages(path, params, field, limit = 500) {
       mine.error = undefined;
       if (pages.current === mine) redraw((n) => n + 1);
     } catch {
-      // The mark at the top says that the member does not answer.
+      // The mark at the top says it.
     }
     mine.renewing = false;
   };

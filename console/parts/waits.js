@@ -18,7 +18,7 @@ export function longestFirst(rows) {
   return rows.filter(({ lock }) => !nested(lock)).sort((one, other) => waited(other) - waited(one));
 }
 
-/** Who is at the end of the chain of a row, if the lock still has the holder that it had when it was explained. */
+/** Who is at the end of the chain of a row, if its lock still has that holder. */
 function endOfRow({ lock, holder }, known) {
   const explained = known && known.get(lock);
   const end = explained && endOf(explained);
@@ -42,7 +42,7 @@ function Most({ rows, known, at, all }) {
     holds <${LockLink} lock=${most.end.lock} />${own && html` for <${Age} ms=${own.holder.held_ms} at=${own.at || at} />`}.</p>`;
 }
 
-/** One row for each lock, the first `ends` with the end of the chain. Of a lock without `first` it is only known that its wait is `beyond` a bound. */
+/** One row for each lock, the first `ends` with the end of the chain. A lock without `first` waits `beyond` a bound. */
 export function WaitsTable({ rows, at, beyond, ends }) {
   const nearest = rows.slice(0, ends);
   const asked = nearest.filter((it) => it.holders === 1);

@@ -184,6 +184,7 @@ export const tests = [
     await search('backup');
     await page.sees('backup: not held now. It was last held by cron-2/91');
     await page.sees('expired: not renewed in time');
+    await page.page.locator('section:has(#found-past)').getByRole('link', { name: 'backup', exact: true }).waitFor();
     assert.deepEqual(await page.violations(), []);
     await page.page.getByRole('link', { name: 'Its page' }).click();
     await page.sees('No holder and no waiter. It was last held by cron-2/91');
@@ -262,7 +263,8 @@ export const tests = [
     const { changes } = await client.ask('GET', '/v1/locks/reports%2Fdaily?view=history&archive=true&limit=100');
     const lost = Date.parse(changes.flatMap((change) => change.events).find((event) => event.cause === 'forced').at);
     const page = await Page.open(browser, cluster.url(), { timezoneId: 'UTC' });
-    const [from, to] = [lost - 60_000, lost + 60_000];
+    // Before anything was recorded: the chart says so, and is moved all the same.
+    const [from, to] = [lost - 86_400_000, lost - 86_280_000];
     await page.go(`#/timeline?lock=reports%2Fdaily&from=${from}&to=${to}`);
     const svg = page.page.locator('.lanes svg');
     await svg.waitFor();
@@ -298,13 +300,76 @@ export const tests = [
     await page.page.mouse.up();
     const dragged = await moved(before);
     assert.ok(dragged.from > now.from && Math.abs(span(dragged) - span(now)) < 1000, JSON.stringify([now, dragged]));
-    // A time outside of the window brings the window with it.
-    const at = new Date(lost + 2 * 86_400_000).toISOString().slice(0, 19);
-    await page.page.fill('input[name=at]', at);
-    await page.page.locator('input[name=at]').blur();
-    await page.page.waitForFunction(() => location.hash.includes('at='));
-    await page.sees(`Held at ${at.replace('T', ' ')} UTC`);
+    // A time outside of the window brings the window with it. Before the records nothing is known, which is not "no client".
+    const ask = async (text) => {
+      const was = await hash();
+      await page.page.fill('input[name=at]', text);
+      await page.page.locator('input[name=at]').blur();
+      return moved(was);
+    };
+    const at = new Date(lost - 2 * 86_400_000).toISOString().slice(0, 19).replace('T', ' ');
+    await ask(at);
+    await page.sees(`Held at ${at} UTC`);
+    await page.sees('Unknown: records begin at');
+    assert.doesNotMatch(await page.text(), /No client held it/);
+    await page.page.locator('.lanes .unrecorded rect').waitFor();
+    // The future is asked for as the present, and the window ends there.
+    now = await ask(new Date(Date.now() + 5 * 86_400_000).toISOString().slice(0, 19));
+    assert.ok(now.to <= Date.now() && now.to > lost, JSON.stringify(now));
+    before = await hash();
+    await page.page.getByRole('button', { name: 'Zoom out' }).click();
+    assert.ok((await moved(before)).to <= Date.now());
+    before = await hash();
+    await page.page.getByRole('button', { name: '1 day ago' }).click();
+    await moved(before);
+    await page.sees('Unknown: records begin at');
     assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function who_may_still_work_with_a_lock_that_was_taken_from_it_is_said_beside_the_headline({ browser, cluster, client }) {
+    // On one page the former holder may still work; on the other its lease would have ended meanwhile.
+    for (const [width, ttl, sentence] of [[390, 600_000, 'ci-1/taken may still be working until'], [1280, 2_000, 'ci-1/taken may have worked until']]) {
+      const lock = `taken/${width}`;
+      const { token } = await client.acquire(lock, await client.lease('ci-1/taken', ttl));
+      await client.ask('POST', '/v1/force', { lock, token, reason: 'gone', by: 'maria', now: true });
+      await client.acquire(lock, await client.lease('ci-2/next', 600_000));
+      const page = await Page.open(browser, cluster.url(), { viewport: { width, height: 800 } });
+      await page.go(`#/lock/${encodeURIComponent(lock)}`);
+      await page.sees(sentence);
+      await page.sees(`it was not given time to stop; only a fence ${width === 390 ? 'protects' : 'protected'} the resource`);
+      const past = page.page.locator('section:has(#past)');
+      await past.locator('.loss', { hasText: 'none' }).waitFor();
+      if (width === 390) await page.sees('only a fence protected the resource');
+      assert.match(await past.getByRole('link', { name: 'maria' }).getAttribute('href'), /audit\?text=maria/);
+      // The acts are below what is in the way and the queue.
+      const order = await page.page.locator('main h2').evaluateAll((found) => found.map((it) => it.id));
+      assert.ok(order.indexOf('queue') < order.indexOf('acts') && order.indexOf('acts') < order.indexOf('past'), order.join());
+      assert.deepEqual(await page.violations(), []);
+      assert.deepEqual(page.problems(), []);
+      await page.close();
+    }
+  },
+
+  async function a_semaphore_with_free_slots_has_nothing_in_the_way({ browser, cluster }) {
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/lock/workers');
+    await page.sees('5 of 8 slots are free.');
+    const text = await page.text();
+    assert.doesNotMatch(text, /What is in the way/);
+    assert.doesNotMatch(text, /free when released|it renewed/);
+    await page.close();
+  },
+
+  async function a_client_that_others_wait_for_says_what_it_does_and_how_many_wait({ browser, cluster }) {
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/client/etl-3%2F88');
+    await page.sees('db/schema: held since');
+    await page.sees('“nightly load”');
+    // One waits for its lock; two wait for what that one holds, and so on.
+    const waiters = page.page.locator('main .answer', { hasText: 'because of it in the end' });
+    await waiters.waitFor();
+    assert.match(await waiters.innerText(), /^[3-9] clients wait because of it in the end: .*ci-7\/4121/);
     await page.close();
   },
 
@@ -415,7 +480,7 @@ export const tests = [
     await page.sees('release 5.2');
     assert.match(await focused(), /^Lock\s+deploy/, 'the heading has the focus after a change of page');
     for (let presses = 0; (await focused()) !== 'Take away once stopped…'; presses += 1) {
-      assert.ok(presses < 30, `no way to the act, last at ${await focused()}`);
+      assert.ok(presses < 60, `no way to the act, last at ${await focused()}`);
       await keys.press('Tab');
     }
     await keys.press('Enter');
@@ -440,5 +505,40 @@ export const tests = [
     await page.page.waitForSelector('.lanes .hold.chosen');
     assert.deepEqual(page.problems(), []);
     await page.close();
+  },
+
+  async function locks_of_nested_runs_are_neither_counted_nor_listed({ browser, cluster, client }) {
+    // As `tenure run` in a `tenure run` has it: an inner lease holds a lock of its own, for which the outer one waits.
+    const [outer, inner] = [await client.lease('bob/outer'), await client.lease('bob/inner')];
+    await client.acquire('nest/real', await client.lease('alice/nest'));
+    const own = `nest/real/.nested/${inner}`;
+    await client.acquire(own, inner);
+    await client.queue(own, outer);
+    await client.queue('nest/real', inner);
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/?prefix=nest%2F');
+    await page.sees('1 match');
+    await page.page.locator('[aria-label="Locks"] .row', { hasText: '+ nested run' }).waitFor();
+    await page.go('#/');
+    const summary = async () => {
+      const tiles = await page.page.locator('.tile').allInnerTexts();
+      return [tiles, await page.page.locator('section:has(#locks) header').innerText()];
+    };
+    await until('tiles and list agree', async () => {
+      const { locks } = await client.ask('GET', '/v1/locks?limit=1000');
+      const real = locks.filter((it) => !it.lock.includes('/.nested/'));
+      const [tiles, header] = await summary();
+      return tiles[0].includes(`of ${real.length} locks`) && tiles[1].includes(`\n${real.filter((it) => it.waiting).length}\n`) && header.includes(`${real.length} locks`);
+    });
+    await page.close();
+    // On a narrow screen long names wrap, and the state stays.
+    const slim = await Page.open(browser, cluster.url(), { viewport: { width: 390, height: 800 } });
+    await client.acquire('nest/a-rather-long-name-of-a-lock/eu-west-1', await client.lease('c/1'));
+    await slim.go('#/?prefix=nest%2Fa-rather');
+    const row = slim.page.locator('[aria-label="Locks"] .all .row').first();
+    await row.waitFor();
+    assert.match(await row.innerText(), /held/);
+    assert.ok(await row.locator('.cell').first().evaluate((cell) => cell.scrollHeight <= cell.clientHeight && cell.scrollWidth <= cell.clientWidth), 'all of the name is shown');
+    await slim.close();
   },
 ];

@@ -1,7 +1,8 @@
 // Tests how the events of the past become holds, without a browser.
 
 import assert from 'node:assert/strict';
-import { heldAt, holds } from '../holds.js';
+import { waitersOf } from '../blocking.js';
+import { heldAt, holds, unsafe } from '../holds.js';
 
 export async function stage() {
   return {};
@@ -64,7 +65,42 @@ async function a_hold_whose_end_is_missing_ends_at_the_next_grant_that_excludes_
   assert.deepEqual(holds(late).map((hold) => hold.end), ['released', undefined]);
 }
 
+async function a_hold_that_was_lost_without_time_to_stop_is_known_until_its_client_could_act() {
+  const changes = (...more) => [
+    change(1, { cause: 'granted', client: 'old', lease: '1', token: '1', mode: 'exclusive' }),
+    change(5, { cause: 'forced', client: 'old', lease: '1', token: '1', ttl_ms: 60_000, renewed_clock_ms: 4000 }),
+    ...more,
+  ];
+  const next = change(6, { cause: 'granted', client: 'new', lease: '2', token: '2', mode: 'exclusive' });
+  const after = (list, tokens, at) => unsafe(holds(list), tokens, at * 1000).map((hold) => [hold.client, hold.until]);
+  assert.deepEqual(after(changes(next), ['2'], 7), [['old', 64_000]], 'while it may work');
+  assert.deepEqual(after(changes(next), ['2'], 90), [['old', 64_000]], 'the present hold was granted meanwhile');
+  assert.deepEqual(after(changes(next), ['3'], 90), [], 'another client holds it now');
+  assert.deepEqual(after(changes(), [], 7), [['old', 64_000]], 'nobody has it yet');
+  assert.deepEqual(after(changes(), ['1'], 7), [], 'it is given time to stop');
+  const stopped = change(6, { cause: 'cooled', client: 'old', lease: '1', token: '1', reason: 'stopped' });
+  assert.deepEqual(after([...changes(), stopped, { ...next, revision: '7' }], ['2'], 7), [], 'it said that it has stopped');
+}
+
+async function those_who_wait_in_the_end_are_counted_once_and_a_bound_is_said() {
+  const waits = (...clients) => ({ lock: { waiting: clients.length }, ahead: clients.map((client) => ({ client, lease: client })) });
+  const answers = {
+    '/v1/locks/a': waits('bob', 'ben'),
+    '/v1/locks/b': waits('carol', 'bob'),
+    '/v1/leases/bob': { holds: [{ lock: 'b' }] },
+    '/v1/leases/ben': { holds: [{ lock: 'b' }] },
+    '/v1/leases/carol': { holds: [{ lock: 'a' }] },
+  };
+  const read = async (path) => answers[path];
+  const found = await waitersOf(['a'], 'alice', undefined, undefined, read);
+  assert.deepEqual(found, { clients: ['bob', 'ben', 'carol'], whole: true });
+  answers['/v1/locks/b'].lock.waiting = 9;
+  assert.equal((await waitersOf(['a'], 'alice', undefined, undefined, read)).whole, false);
+}
+
 export const tests = [
+  a_hold_that_was_lost_without_time_to_stop_is_known_until_its_client_could_act,
+  those_who_wait_in_the_end_are_counted_once_and_a_bound_is_said,
   a_hold_that_was_handed_on_ends_then,
   an_upgraded_hold_goes_on_under_its_new_token,
   a_token_that_is_older_than_what_was_read_is_not_guessed,
