@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// What the operating system has counted for one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ThreadTimes {
+struct ThreadCounts {
     name: String,
     running_ns: u64,
     delayed_ns: u64,
@@ -17,7 +17,7 @@ struct ThreadTimes {
 
 /// The counts of all threads of this process at one moment, by thread id.
 #[derive(Debug)]
-pub(crate) struct ThreadSnapshot(BTreeMap<u32, ThreadTimes>);
+pub(crate) struct ThreadSnapshot(BTreeMap<u32, ThreadCounts>);
 
 /// What one thread did between two snapshots.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -41,7 +41,7 @@ impl ThreadSnapshot {
         let threads = tasks.filter_map(|task| {
             let id = task.file_name().to_str()?.parse().ok()?;
             // A thread may end while it is read.
-            Some((id, ThreadTimes::read(&task.path())?))
+            Some((id, ThreadCounts::read(&task.path())?))
         });
         Self(threads.collect())
     }
@@ -60,7 +60,7 @@ impl ThreadSnapshot {
                 // The system gives the id of a thread that ended to a later one, whose counts begin at 0.
                 let began = before.0.get(&id).filter(|it| it.running_ns <= now.running_ns);
                 let from =
-                    |of: fn(&ThreadTimes) -> u64| of(now).saturating_sub(began.map_or(0, of));
+                    |of: fn(&ThreadCounts) -> u64| of(now).saturating_sub(began.map_or(0, of));
                 ThreadUse {
                     name: now.name.clone(),
                     id,
@@ -75,7 +75,7 @@ impl ThreadSnapshot {
     }
 }
 
-impl ThreadTimes {
+impl ThreadCounts {
     fn read(task: &Path) -> Option<Self> {
         let name = fs::read_to_string(task.join("comm")).ok()?.trim_end().to_owned();
         let times = fs::read_to_string(task.join("schedstat")).ok()?;
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    fn times(name: &str, running_ns: u64, delayed_ns: u64, switches: u64) -> ThreadTimes {
-        ThreadTimes { name: name.to_owned(), running_ns, delayed_ns, switches }
+    fn times(name: &str, running_ns: u64, delayed_ns: u64, switches: u64) -> ThreadCounts {
+        ThreadCounts { name: name.to_owned(), running_ns, delayed_ns, switches }
     }
 
     #[test]
@@ -127,7 +127,11 @@ mod tests {
     fn a_thread_that_computes_is_seen_computing() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let busy = || while !stop.load(Ordering::Acquire) {};
+            let busy = || {
+                while !stop.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            };
             std::thread::Builder::new().name("computes".into()).spawn_scoped(scope, busy).unwrap();
             let before = ThreadSnapshot::read();
             let seen = until(|| {
