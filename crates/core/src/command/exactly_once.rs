@@ -5,7 +5,6 @@ use tenure_types::{LeaseId, Limit, PlaceNumber, Quota, Refusal, Revision};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::name;
-use super::standing::HeldPart;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
 use crate::request::{
@@ -149,7 +148,8 @@ impl Machine {
         let Ok(lease) = self.own_lease(lease) else { return false };
         let mut asks = acquire.locks.as_slice().iter();
         match &acquire.locks {
-            Asks::Pool(ask) => !matches!(self.pool_standing(lease, ask), Ok(HeldPart::Nothing)),
+            // The name of the pool has not been checked yet.
+            Asks::Pool(ask) => self.has_of_pool(lease, ask.lock),
             Asks::One(_) | Asks::Many(_) => asks.any(|ask| {
                 self.lock_slot(ask.lock).is_some_and(|lock| {
                     self.grant_of(lease, lock).is_some() || self.place_of(lease, lock).is_some()

@@ -22,7 +22,7 @@ use crate::outcome::Notice;
 use crate::request::Ask;
 use crate::state::list::ListLink;
 use crate::state::rank::Rank;
-use crate::state::record::{IN_LEASE, IN_QUEUE, Place, WaitRecord};
+use crate::state::record::{Grant, IN_LEASE, IN_QUEUE, Place, WaitRecord};
 use crate::state::slab::SlabIndex;
 
 /// A place that waits for any slot of a pool: the prefix of the pool, the rank of the place, and the place.
@@ -52,26 +52,44 @@ impl Machine {
         ask: &Ask<'_>,
     ) -> Result<HeldPart, Refusal> {
         let overlap = || Refusal::Overlap { lock: name(ask.lock) };
-        let record = self.leases.at(lease);
-        let of_pool = |place: &Place| place.pool.as_deref().is_some_and(|it| **it == *ask.lock);
-        let mut places = record.places.iter::<IN_LEASE, _>(&self.places);
-        if let Some((place, found)) = places.find(|(_, place)| of_pool(place)) {
+        if let Some((place, found)) = self.place_in_pool(lease, ask.lock) {
             let same = self.waits.at(found.first).mode.grants() == ask.mode.grants();
             return if same { Ok(HeldPart::Waits(place)) } else { Err(overlap()) };
         }
-        let grants = record.grants.iter::<IN_LEASE, _>(&self.grants);
-        let below = grants.filter(|(_, grant)| {
-            let lock = self.locks.at(grant.lock);
-            grant.mode.slot().is_some() && lock.name.starts_with(ask.lock)
-        });
         // The order of the list depends on how the state was built.
-        let first = below.min_by_key(|(_, grant)| (&self.locks.at(grant.lock).name, grant.token));
-        let Some((_, first)) = first else { return Ok(HeldPart::Nothing) };
+        let first = self
+            .grants_below(lease, ask.lock)
+            .min_by_key(|grant| (&self.locks.at(grant.lock).name, grant.token));
+        let Some(first) = first else { return Ok(HeldPart::Nothing) };
         let held = self.grants_of_place(lease, first.place).ok_or_else(overlap)?;
         let lock = &self.locks.at(first.lock).name;
         let same = held.as_slice().iter().all(|grant| grant.lock == *lock)
             && held.as_slice().len() as u64 == u64::from(ask.mode.grants());
         if same { Ok(HeldPart::Holds(first.place, held)) } else { Err(overlap()) }
+    }
+
+    /// Whether a lease waits for a slot of a pool or holds one. The name of the pool need not be valid.
+    pub(super) fn has_of_pool(&self, lease: SlabIndex, pool: &str) -> bool {
+        self.place_in_pool(lease, pool).is_some() || self.grants_below(lease, pool).next().is_some()
+    }
+
+    /// The place in which a lease waits for a slot of a pool.
+    fn place_in_pool(&self, lease: SlabIndex, pool: &str) -> Option<(SlabIndex, &Place)> {
+        let of_pool = |place: &Place| place.pool.as_deref().is_some_and(|it| **it == *pool);
+        let mut places = self.leases.at(lease).places.iter::<IN_LEASE, _>(&self.places);
+        places.find(|(_, place)| of_pool(place))
+    }
+
+    /// The slots of semaphores that a lease holds below a prefix.
+    fn grants_below<'a>(
+        &'a self,
+        lease: SlabIndex,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = &'a Grant> {
+        let grants = self.leases.at(lease).grants.iter::<IN_LEASE, _>(&self.grants);
+        grants.map(|(_, grant)| grant).filter(move |grant| {
+            grant.mode.slot().is_some() && self.locks.at(grant.lock).name.starts_with(prefix)
+        })
     }
 
     /// Refuses a new request for a pool by a lease that waits for one of its slots in another way.

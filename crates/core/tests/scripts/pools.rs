@@ -153,3 +153,24 @@ fn who_had_to_stay_out_of_a_queue_joins_it_with_the_next_resize() {
     ",
     );
 }
+
+/// Found by model seed 45255. The first two requests are numbered, and the state has no room to remember a new one: so
+/// the machine looks whether they are about slots that the lease has, before it reads the name of the pool.
+#[test]
+fn a_pool_without_a_name_is_refused_also_if_the_state_is_full() {
+    check(
+        "
+         0s  level 14                     raised
+         0s  A lease 60s                  granted
+         0s  B lease 60s                  granted
+         0s  resize gpu/a 1               resized
+         0s  A lock pool=gpu/             held token=1 slot=0
+         0s  limits state_bytes=65536     set
+         0s  put k1 a*32768               written version=1
+         0s  put k2 a*32768               written version=1
+         0s  B lock pool= take=1 #1/0     refused no-space
+         0s  A lock pool= take=1 #1/0     refused invalid-name
+         0s  A lock pool= take=2 #2/0     refused invalid-name
+    ",
+    );
+}
