@@ -1,4 +1,4 @@
-// Finds why a request waits, as a tree: who holds each of its locks, what those wait for themselves, and so on.
+// Finds why a request waits, as a tree: who holds each of its locks, and what those wait for themselves.
 
 import { get, isAnswer, name } from './api.js';
 

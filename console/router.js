@@ -1,4 +1,4 @@
-// Gives every page an address of its own, in the part of the address that the browser does not send.
+// Gives every page an address of its own, in the part that the browser does not send.
 
 import { useEffect, useState } from './vendor/htm-preact.js';
 
