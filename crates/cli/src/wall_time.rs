@@ -25,7 +25,15 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Reads a time as [`parse`] does, or how long ago it was, such as `2h`.
+/// Reads a time as [`parse`] does, or how long ago it was, such as `10m`. A number alone that can be a time is one.
+pub(crate) fn parse_or_ago(text: &str) -> Result<u64, String> {
+    parse(text).or_else(|why| match tenure_wire::duration::parse(text) {
+        Some(_) => parse_since(text),
+        None => Err(format!("{why}, or 10m for so long ago")),
+    })
+}
+
+/// Reads a time as [`parse`] does, or how long ago it was, such as `2h`. A number alone is in seconds.
 pub(crate) fn parse_since(text: &str) -> Result<u64, String> {
     match tenure_wire::duration::parse(text) {
         Some(ago) => {
@@ -80,6 +88,17 @@ mod tests {
             assert!((7_100_000..=7_200_000).contains(&ago_ms), "{two_hours}: {ago_ms}");
         }
         assert!(parse_since("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_moment_is_a_time_or_how_long_ago_it_was() {
+        let ten_minutes_ago = tenure_server::os::wall_ms() - 600_000;
+        let read = parse_or_ago("10m").unwrap();
+        assert!((ten_minutes_ago..ten_minutes_ago + 60_000).contains(&read), "{read}");
+        for time in ["03:14", "2026-03-02T03:14:07Z", "1772421247112"] {
+            assert_eq!(parse_or_ago(time), parse(time), "{time}");
+        }
+        assert!(parse_or_ago("soon").unwrap_err().contains("or 10m for so long ago"));
     }
 
     #[test]

@@ -35,9 +35,9 @@ pub(crate) struct HistoryArgs {
     /// Of all locks whose names begin with this text
     #[arg(long, value_name = "PREFIX", conflicts_with = "lock")]
     prefix: Option<String>,
-    /// Who held the lock at this time, such as 03:14 or "2026-03-02 03:14", and how that ended; unknown if the events
-    /// that tell it are missing
-    #[arg(long, value_name = "TIME", value_parser = wall_time::parse, requires = "lock")]
+    /// Who held the lock at this time, such as 03:14 or "2026-03-02 03:14", or so long ago, such as 10m, and how that
+    /// ended; unknown if the events that tell it are missing
+    #[arg(long, value_name = "TIME", value_parser = wall_time::parse_or_ago, requires = "lock")]
     #[arg(conflicts_with_all = ["since", "until", "lost", "from"])]
     at: Option<u64>,
     /// Only since this time, or for so long: 03:14, 2h

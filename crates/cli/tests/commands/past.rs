@@ -49,6 +49,8 @@ fn who_held_it_at_a_time_and_how_that_ended() {
     assert_eq!(lines[1], "held by  no client: it was free", "{now}");
     assert!(lines[2].starts_with("before   past-ida  token "), "{now}");
     assert!(lines[2].ends_with(", released"), "{now}");
+    let ago = ok(&["history", "past/at", "--at", "1m"]);
+    assert!(ago.starts_with("lock `past/at` at "), "{ago}");
     let said = run(&["history", "past/at", "--at", "soon"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.err.contains("is no time; try 03:14"), "{said:?}");
