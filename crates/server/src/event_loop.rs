@@ -164,6 +164,8 @@ impl Driver {
     }
 
     fn turns(&mut self) -> End {
+        // Also an event loop that hangs in its first turn has to be found.
+        self.on.member.meters().turned(os::now_us());
         self.on.log_writer.measure(self.on.member.meters().clone());
         self.on.log_writer.prepare(self.on.member.inbox());
         let mut wait = Duration::ZERO;
