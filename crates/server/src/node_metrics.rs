@@ -214,8 +214,8 @@ impl NodeMeters {
         self.turned_at_us.store(now_us, Ordering::Relaxed);
     }
 
-    /// How long ago the event loop began its last turn; `None` before it began, and for a member inside a test, whose loop
-    /// is not a thread.
+    /// How long ago the event loop began its last turn; `None` before it began, and for a member inside a test, whose
+    /// loop is not a thread.
     pub(crate) fn since_turn(&self, now_us: u64) -> Option<Duration> {
         let at_us = self.turned_at_us.load(Ordering::Relaxed);
         (at_us > 0).then(|| Duration::from_micros(now_us.saturating_sub(at_us)))
