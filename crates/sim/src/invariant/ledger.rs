@@ -208,6 +208,23 @@ impl ObservedLedger {
         }
     }
 
+    /// Takes the deadline of a lease from the event that revokes it, if a renewal of which only the views could tell
+    /// whether it took effect explains it: a lease of a revoked principal is in no view any more.
+    pub fn learn_renewal(&mut self, event: &Event) {
+        let (Cause::Revoked, Some(id), Some(left), Some(renewed)) =
+            (event.cause, event.lease, event.left_ms, event.renewed_ms)
+        else {
+            return;
+        };
+        let ttl = self.leases.get(&id).map(|known| known.ttl);
+        if self.maybe_renewed.contains(&id)
+            && ttl.is_some_and(|ttl| self.left_since(ttl, renewed, left))
+            && let Some(known) = self.leases.get_mut(&id)
+        {
+            known.deadline = self.clock.saturating_add(left);
+        }
+    }
+
     /// Corrects the ledger from the views.
     pub fn settle(&mut self, seen: &ObservedStep<'_>) {
         self.clock = seen.after.clock;

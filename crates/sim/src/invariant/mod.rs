@@ -124,6 +124,7 @@ impl Checks {
             }
             self.asks.command(&part)?;
             for event in part.events {
+                self.ledger.learn_renewal(event);
                 let ledger = &self.ledger;
                 self.access.event(ledger, &part, event)?;
                 self.tokens.event(event, seen.epoch)?;
