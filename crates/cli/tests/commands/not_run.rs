@@ -30,7 +30,7 @@ const NOT_RUN: [(&str, &str, &str); 51] = [
     (
         "docs/operate/monitoring.md",
         "curl -s '127.0.0.1:7452/debug/threads",
-        "it measures for ten seconds; server/tests/health.rs asks for less",
+        "it measures for some seconds; server/tests/health.rs asks for less",
     ),
     ("docs/operate/monitoring.md", "perf ", "it needs perf, and the right to use it"),
     (
