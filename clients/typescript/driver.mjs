@@ -2,6 +2,8 @@
 // Plays this client for the conformance runner: JSON lines on stdin and stdout, as clients/driver.md has them.
 import { createInterface } from "node:readline";
 import { readFileSync } from "node:fs";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { Worker } from "node:worker_threads";
 import {
   Client,
@@ -174,6 +176,11 @@ const commands = {
     await Promise.all(Array.from({ length: line.workers }, (_, at) => work(`cycles/${at}`)));
     await lease.release();
     return { cycles: count };
+  },
+
+  async collect() {
+    setFlagsFromString("--expose-gc");
+    runInNewContext("gc")();
   },
 
   async campaign(line, signal) {

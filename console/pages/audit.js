@@ -5,6 +5,22 @@ import { useResource } from '../live.js';
 import { refilter } from '../router.js';
 import { Badge, Command, Empty, Panel, Problem, TextFilter, Time, TimeHead } from '../parts/basic.js';
 
+/** What was done, where the record's own word does not say it. */
+const ACTS = {
+  force: 'lock taken away',
+  revoke: 'lease revoked',
+  compact: 'history compacted',
+  set_access: 'access rules changed',
+  set_limits: 'limits changed',
+  raise_level: 'feature level raised',
+  drain: 'prefix closed to new holders',
+  undrain: 'prefix opened again',
+  resize: 'number of slots set',
+  denied: 'call denied',
+  start: 'member started',
+  gap: 'records are missing',
+};
+
 const SHOWN = new Set(['time', 'act', 'outcome', 'principal', 'who', 'target', 'from', 'why']);
 
 /** Who did it, and from where. */
@@ -27,7 +43,7 @@ export function Audit({ filters }) {
     <${Problem} error=${error} />
     ${data && html`<${Panel} title="What was done" id="records" note="the newest records of this member; denied calls are recorded by the member that was asked" aside=${html`<${Command} words=${['tenure', 'audit']} />`}>
       ${records.length ? html`<div class="scroll" tabindex="0" role="group" aria-label="Records"><table class="stack"><thead><tr><${TimeHead} label="When" /><th>Act</th><th>By</th><th>Target</th><th>Outcome</th><th>Reason, and more</th></tr></thead><tbody>
-        ${records.slice(0, 300).map((record, index) => html`<tr key=${`${record.time} ${index}`}><td data-label="When"><${Time} at=${record.time} bare /></td><td data-label="Act">${record.act}</td><td data-label="By">${by(record)}</td><td class="end" data-label="Target">${record.target || ''}</td>
+        ${records.slice(0, 300).map((record, index) => html`<tr key=${`${record.time} ${index}`}><td data-label="When"><${Time} at=${record.time} bare /></td><td data-label="Act" title=${record.act}>${ACTS[record.act] || record.act.replaceAll('_', ' ')}</td><td data-label="By">${by(record)}</td><td class="end" data-label="Target">${record.target || ''}</td>
           <td data-label="Outcome">${record.outcome === 'done' ? 'done' : html`<${Badge} level="warn">${record.reason || record.outcome}<//>`}</td><td class="end" data-label="Reason"><div>${record.why ? html`“${record.why}” ` : ''}<span class="dim">${rest(record)}</span></div></td></tr>`)}</tbody></table></div>` : html`<${Empty}>No record.<//>`}
     <//>`}`;
 }

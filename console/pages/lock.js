@@ -98,7 +98,7 @@ function Summary({ explained, at, list }) {
           ? html` ${it} is free when released, or in <${Left} ms=${silent} at=${at} /> if the holder stops renewing now.`
           : '';
   const end = endOf(explained);
-  const behind = end && chain.length > 1 ? html` Its holder waits itself: in the end everything waits for <${InTheEnd} end=${end} />.` : '';
+  const behind = end && chain.length > 1 ? html` <strong>Its holder waits itself: in the end everything waits for <${InTheEnd} end=${end} />.</strong>` : '';
   return html`<p class="answer">${slots ? html`<strong>${count(slots)} of ${plural(lock.slots, 'slot')} ${slots === 1 ? 'is' : 'are'} free.</strong> ` : ''}${who}${drained}${waits}${behind}${free}</p>`;
 }
 
@@ -296,7 +296,7 @@ export function Lock({ about: lock, console }) {
     ${unknown ? html`<p class="answer">No such lock is held or recorded; check the name.<${Drained} drained=${data.drained} at=${at} /></p>` : html`<${Summary} explained=${data} at=${at} list=${list} />`}
     <${Unsafe} list=${list} holders=${holders} />
     <p class="ways"><a href=${href('timeline', '', { lock })}>Timeline: who held it, and when</a>${first && html`<a href=${href('client', first.client)}>All that ${holders.length > 1 ? 'its first holder' : 'its holder'} has</a>`}</p>
-    ${nested(lock) && html`<p class="note">A nested <code>tenure run</code> holds this lock while it waits for <${LockLink} lock=${nested(lock)} />, and what it runs in waits for this one.</p>`}
+    ${nested(lock) && html`<p class="note">No program asked for this lock: <code>tenure run</code> makes it so that a deadlock of nested runs is found. The inner run holds it while it waits for <${LockLink} lock=${nested(lock)} />; the outer run waits for it.</p>`}
     <${Problem} error=${error} />
     ${holders.length > 0 &&
     html`<div class="holders">${shownHolders.map(
@@ -308,9 +308,9 @@ export function Lock({ about: lock, console }) {
       (holder) => html`<div class="of-holder" key=${holder.token}>${holders.length > 1 && html`<${ClientLink} client=${holder.client} />`}<${HolderActs} lock=${lock} holder=${holder} lease=${leases[holder.token]} console=${console} waiting=${waiting} brief=${holders.length > 2} /></div>`,
     )}<//>`}
     <${Past} lock=${lock} data=${past.data} at=${past.at} list=${list} error=${past.error} holders=${holders.map((holder) => ({ ...holder, at }))} />
-    <${Panel} title="In a terminal" id="commands" note="these two show the same and change nothing">
-      <${Command} words=${['tenure', 'explain', lock]} />
-      <${Command} words=${['tenure', 'history', lock]} />
-      ${first && html`<h3>This one takes the lock away from ${first.client}, once it has stopped:</h3><${Command} words=${['tenure', 'force', lock, '--token', first.token, '--reason', { raw: '"…"' }]} />`}
+    <${Panel} title="In a terminal" id="commands">
+      <h3>Who holds it, who waits and why:</h3><${Command} words=${['tenure', 'explain', lock]} />
+      <h3>Who held it, and how that ended:</h3><${Command} words=${['tenure', 'history', lock]} />
+      ${first && html`<h3 class="loss">Takes the lock away from ${first.client}, once it has stopped:</h3><${Command} words=${['tenure', 'force', lock, '--token', first.token, '--reason', { raw: '"…"' }]} />`}
     <//>`;
 }

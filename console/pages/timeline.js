@@ -49,15 +49,19 @@ async function read(filters, from, to, signal) {
   return { changes, inside, cut, unsure: unsure || Boolean(!filters.lock && earlier.before), archive, from, to, at: Date.now() };
 }
 
-/** A time that was typed, in the zone of this browser: with its day, or of today. */
+const UNIT_MS = { s: 1000, m: 60_000, h: HOUR, d: 24 * HOUR };
+
+/** A time that was typed: so long ago, or in the zone of this browser, with its day or of today. */
 function timeIn(text) {
   const time = text.trim();
+  const [, number, unit] = /^(\d+) ?([smhd])(?:in)?(?: ago)?$/.exec(time) || [];
+  if (number) return Date.now() - Number(number) * UNIT_MS[unit];
   return Date.parse(/^\d\d:/.test(time) ? `${forInput(new Date()).slice(0, 11)}${time}` : time.replace(' ', 'T'));
 }
 
 /** A time to type or to paste, in 24 hours in every browser. */
 const TimeFilter = ({ label, name, at, apply }) => html`<${TextFilter} label=${`${label}, ${zone(new Date(at || Date.now()))}`} name=${name} value=${at ? forInput(new Date(at)).replace('T', ' ') : ''}
-  placeholder="14:05 or 2026-01-31 14:05" pattern="(\\d{4}-\\d\\d-\\d\\d[ T])?\\d\\d:\\d\\d(:\\d\\d)?" atEnd apply=${apply} />`;
+  placeholder="14:05, 10m ago or 2026-01-31 14:05" pattern="(\\d{4}-\\d\\d-\\d\\d[ T])?\\d\\d:\\d\\d(:\\d\\d)?|\\d+ ?([smhd]|min)( ago)?" atEnd apply=${apply} />`;
 
 /** That a lock had no holder, or why that is not known. */
 function Nobody({ data, at, begins }) {

@@ -9,7 +9,7 @@ import { count, duration, nested, quoted, utc, when, zone } from '../format.js';
 export function Age({ ms, at }) {
   const now = useKnownNow();
   if (ms == null) return html`<span class="dim">–</span>`;
-  return html`<span class="num">${duration(ms + Math.max(0, now - at))}</span>`;
+  return html`<span class="num" title=${`since ${when(new Date(at - ms))} ${zone()}`}>${duration(ms + Math.max(0, now - at))}</span>`;
 }
 
 /** A duration that runs down. */

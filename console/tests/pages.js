@@ -47,7 +47,7 @@ export async function stage(binary, opens) {
 
 const PAGES = [
   ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', 'by whom, why', 'in the end etl-3/88, which holds db/schema', 'wait in the end for etl-3/88, which holds db/schema for', 'jobs/', 'deploy', 'ci-7/4121']],
-  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'This one takes the lock away from ci-7/4121', 'Take away once stopped', 'Timeline: who held it, and when', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
+  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'Who held it, and how that ended', 'Takes the lock away from ci-7/4121', 'Take away once stopped', 'Timeline: who held it, and when', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
   ['any', '#/lock/either%2Fa', ['1 client waits', 'any-1/5', 'for any of 2 locks']],
   ['pool', '#/lock/gpu%2Fa', ['1 client waits', 'any-2/5', 'for any slot of the pool gpu/']],
   ['waits for any', '#/client/any-1%2F5', ['waits for 2 locks: either/a for', 'held by busy-1/5', 'it is next', 'any of 2 locks:']],
@@ -61,7 +61,7 @@ const PAGES = [
   ['elections', '#/elections', ['billing', 'etl-3/88', '10.0.0.5:9000']],
   ['keys', '#/keys', ['config/flags', 'beta=on']],
   ['access', '#/access', ['Identity is', 'not enabled']],
-  ['audit', '#/audit', ['force', 'reports/daily', 'runner 5 was deleted']],
+  ['audit', '#/audit', ['lock taken away', 'reports/daily', 'runner 5 was deleted']],
 ];
 
 /** A summary with so many locks held for long, of which a member lists ten. */

@@ -63,8 +63,8 @@ enum BenchProgram {
         /// Half a second for each measurement, to see that it runs
         #[arg(long)]
         quick: bool,
-        /// Only sessions, of so many clients over so many connections: 256x256
-        #[arg(long, value_name = "SHAPE")]
+        /// Only sessions, of so many clients over so many connections: 256x16 or 256x16,256x256
+        #[arg(long, value_name = "SHAPES")]
         only: Option<String>,
         /// How to print the results
         #[arg(long, value_enum, default_value = "text")]

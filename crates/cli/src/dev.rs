@@ -52,7 +52,7 @@ pub(crate) struct DevArgs {
     /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
-    /// Log what is at least so important: error, warn, info or debug [env: TENURE_LOG_LEVEL] [default: info]
+    /// Log what is at least so important: error, warn, info or debug [env: TENURE_LOG_LEVEL] [default: warn]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 }
@@ -93,7 +93,8 @@ fn log_level(flags: &DevArgs) -> Result<log::Level, CliError> {
         let level = log::Level::parse(text);
         return level.ok_or_else(|| CliError::arguments(format!("--log-level: {}", wrong(text))));
     }
-    let Ok(text) = std::env::var("TENURE_LOG_LEVEL") else { return Ok(log::Level::default()) };
+    // What is usual is in the greeting.
+    let Ok(text) = std::env::var("TENURE_LOG_LEVEL") else { return Ok(log::Level::Warn) };
     let level = log::Level::parse(&text);
     level.ok_or_else(|| CliError::config(format!("TENURE_LOG_LEVEL: {}", wrong(&text))))
 }

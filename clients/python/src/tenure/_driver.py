@@ -4,6 +4,7 @@ Commands run as tasks on the asyncio twin. Work of mode `thread` runs on a threa
 """
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -286,6 +287,9 @@ class Driver:
         await asyncio.gather(*(work(number) for number in range(it["workers"])))
         await lease.release()
         return {"cycles": count}
+
+    async def do_collect(self, it: Json) -> None:
+        gc.collect()
 
     async def do_fork(self, it: Json) -> Json:
         guard = self._guards[it["guard"]]

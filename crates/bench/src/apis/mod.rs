@@ -77,12 +77,15 @@ impl ApiStage {
     }
 }
 
-/// Takes all measurements, or those of sessions of one shape. `quick` measures for half a second each.
+/// Takes all measurements, or those of sessions of some shapes. `quick` measures for half a second each.
 pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunResults> {
     let of = |(clients, connections): (usize, usize)| format!("{clients}x{connections}");
-    let shapes = SHAPES.into_iter().filter(|it| only.is_none_or(|only| of(*it) == only));
-    let shapes: Vec<_> = shapes.collect();
-    ensure!(!shapes.is_empty(), "shapes are {}", SHAPES.map(of).join(", "));
+    let mut shapes = SHAPES.to_vec();
+    if let Some(only) = only {
+        let only: Vec<&str> = only.split(',').collect();
+        shapes.retain(|shape| only.contains(&&*of(*shape)));
+        ensure!(shapes.len() == only.len(), "shapes are {}", SHAPES.map(of).join(", "));
+    }
     let ApiStage { cluster, runtime, times } = ApiStage::set(quick)?;
     let mut results = RunResults::default();
     let (address, caller) = (cluster.clients(), BenchCaller::default());

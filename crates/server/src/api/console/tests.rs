@@ -8,7 +8,7 @@ use ring::digest::digest;
 use super::*;
 
 /// The most bytes of all files together. The member sends them without compression; a browser keeps them.
-const BYTES_MAX: usize = 240 * 1024;
+const BYTES_MAX: usize = 256 * 1024;
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console")

@@ -102,6 +102,7 @@ final class Commands {
       case "hand_on" -> ok.put("token", Long.toUnsignedString(guard(c).handOn(c.path("to").asText())));
       case "progress" -> guard(c).progress(c.path("number").asLong()).ifPresent(it -> ok.put("left_ms", it.toMillis()));
       case "cycles" -> ok.put("cycles", Cycles.run(client(c), c.path("workers").asInt(), millis(c, "ms")));
+      case "collect" -> System.gc();
       case "lease_grant" -> {
         Lease lease = client(c).lease(millis(c, "ttl_ms"));
         leases.put(c.path("lease").asText(), lease);
