@@ -173,7 +173,8 @@ func TestALockIsTakenAwayInTheNameOfAnOperator(t *testing.T) {
 	ctx, name := context.Background(), deploy(t)
 	held := lock(t, a, name)
 	remaining, err := b.Force(ctx, name, held.Token(), "stuck", tenure.By("ana"))
-	if err != nil || remaining <= 0 || remaining > ttl {
+	// The cluster rounds the end of a lease up.
+	if err != nil || remaining <= 0 || remaining > ttl+10*time.Millisecond {
 		t.Fatal(remaining, err)
 	}
 	var lost *tenure.LostError
