@@ -53,10 +53,10 @@ mod tests {
     fn an_idle_cluster_has_the_whole_overlap_and_the_planted_still_clock_is_caught() {
         let is_whole = |left_ms: u64| left_ms >= 30_000;
         let whole =
-            "T7: a key that is retired after a day without writes stays valid for its overlap";
+            "T8: a key that is retired after a day without writes stays valid for its overlap";
         assert!(is_whole(overlap_after_a_day(30_000)), "{whole}");
         let planted = plant::with("key_overlap_from_a_still_clock", || overlap_after_a_day(30_000));
-        assert!(!is_whole(planted), "T7: the planted bug is not noticed");
+        assert!(!is_whole(planted), "T8: the planted bug is not noticed");
     }
 
     #[test]
