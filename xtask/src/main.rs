@@ -10,6 +10,7 @@ mod output;
 mod peers;
 mod programs;
 mod repo;
+mod signals;
 mod supply;
 mod test;
 mod tidy;

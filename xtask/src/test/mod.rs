@@ -81,6 +81,7 @@ fn run_layers(
     layers: impl Iterator<Item = &'static Layer>,
     depth: Depth,
 ) -> Result<ExitCode> {
+    crate::signals::stop_ignoring()?;
     let watch = Stopwatch::start();
     let lanes = Lanes::of(layers);
     let show = if args.verbose { Verbosity::Everything } else { Verbosity::Progress };
