@@ -1,7 +1,7 @@
 //! Lets tests receive signals that whoever started this program had ignored, as `nohup` and `&` in a script do.
 //!
-//! Programs inherit what is ignored, and the tests of `tenure run` interrupt what they start. A signal that has a handler in
-//! this program has its usual effect again in every program that it starts.
+//! Programs inherit what is ignored, and the tests of `tenure run` interrupt what they start. A signal that has a
+//! handler in this program has its usual effect again in every program that it starts.
 
 use std::fs;
 use std::sync::Arc;
