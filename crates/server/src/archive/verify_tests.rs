@@ -4,6 +4,7 @@ use tenure_core::Filter;
 use tenure_core::event::{Batch, Cause, Event, Subject, TimeLabel, WallClock};
 use tenure_types::{LeaseId, PlaceNumber, Revision, Token};
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -422,6 +423,31 @@ fn the_end_of_the_last_segment_may_be_incomplete_but_not_damaged() {
     flip(&path, 30);
     let damaged = verify_dirs(&dirs).unwrap();
     assert_eq!(damaged.damaged[0].path, path, "{damaged:?}");
+}
+
+#[test]
+fn frames_that_are_written_while_a_segment_is_read_are_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let batches = honest();
+    let records = |batch| RevisionRecords::of(std::slice::from_ref(batch)).unwrap().into();
+    let frames =
+        batches.iter().map(|it| ArchiveFrame::Records { written_ms: 1, records: records(it) });
+    let frames: Vec<_> = frames.collect();
+    let from = batches[0].revision;
+    let path = dir.path().join(segment_name(from));
+    ArchiveSegment::write(&path, from, &frames).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let mut last = Vec::new();
+    frames[frames.len() - 3..].iter().for_each(|frame| frame.put(&mut last));
+    std::fs::write(&path, &bytes[..bytes.len() - last.len()]).unwrap();
+    let file = File::open(&path).unwrap();
+    let segment = ArchiveSegment::open(&path, file, from).unwrap().unwrap();
+    // The member goes on writing; the last of three frames is not complete yet.
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let mut cut = Vec::new();
+    frames.last().unwrap().put(&mut cut);
+    let tail = segment.unread_tail().unwrap();
+    assert_eq!((tail.bytes, tail.goes_on), (cut.len() as u64 - 1, false));
 }
 
 #[test]
