@@ -5,7 +5,7 @@ use tenure_sim::campaign::{self, ModelPlan};
 /// Sequences that once failed. They are others when the generator changes, and cost little.
 #[test]
 fn sequences_that_failed_once_run_clean() {
-    for from in [45_255, 536_063, 774_715, 1_034_307, 1_079_026] {
+    for from in [45_255, 536_063, 774_715, 1_034_307, 1_079_026, 1_504_513] {
         let plan = ModelPlan { from, sequences: 1, commands: 200, threads: 1 };
         let report = campaign::run(plan, &|| {});
         assert!(report.failure.is_none(), "seed {from}");

@@ -65,7 +65,7 @@ impl Model {
 
         // Expired places may still be in these queues and must not block others.
         let queued = locks.iter().map(|(lock, _)| lock.clone());
-        let queued: Vec<Name> = queued.filter(|lock| !self.queue_of(lock).is_empty()).collect();
+        let queued: Vec<Name> = queued.filter(|lock| self.may_advance(lock)).collect();
         self.grant_pass(queued);
 
         let place = Place {
