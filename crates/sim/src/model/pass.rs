@@ -24,8 +24,7 @@ impl Model {
             && if place.any { self.free_one(place).is_some() } else { self.has_all(place) }
     }
 
-    /// Whether the first place of a queue would leave it now. While queues are reopened, one that nothing has served yet
-    /// may be such a queue.
+    /// Whether the first place of a queue would leave it now, as in a queue that is still to be reopened.
     pub(super) fn may_advance(&self, lock: &Name) -> bool {
         let first = self.queue_of(lock).first().copied();
         first.is_some_and(|first| !self.is_live(first.lease) || self.is_grantable(first))
